@@ -120,6 +120,7 @@ class Loaded {
     model_.vocab_size = engine_->config().vocab_size;
     model_.max_sequences = num_slots() + options.max_queue;
     model_.num_parameters = engine_->num_parameters();
+    model_.folder = folder;
     model_.tokenizer = vocabulary_.tokenizer();
     if (prompt.has_template()) model_.chat_template = ChatTemplate::from_folder(folder, prompt_options.template_name);
     if (model_.chat_template) model_.syntax = answer_syntax_of(options, model_.chat_template->source());

@@ -21,15 +21,18 @@ std::string StopStrings::release(size_t bytes) {
 }
 
 std::string StopStrings::push(std::string_view piece, bool hidden, bool counts) {
-  if (found_) return "";
+  if (found()) return "";
   held_ += piece;
   hidden_.resize(held_.size(), hidden ? '\1' : '\0');
   if (!counts) uncounted_ = held_.size();
   size_t first = std::string::npos;
-  for (const std::string& stop : stops_)  // that ends behind what does not count
-    first = std::min(first, held_.find(stop, uncounted_ - std::min(uncounted_, stop.size() - 1)));
+  for (const std::string& stop : stops_) {  // that ends behind what does not count
+    const size_t place = held_.find(stop, uncounted_ - std::min(uncounted_, stop.size() - 1));
+    if (place >= first) continue;
+    first = place;
+    found_stop_ = stop;
+  }
   if (first != std::string::npos) {
-    found_ = true;
     std::string shown = release(first);
     held_.clear();
     hidden_.clear();

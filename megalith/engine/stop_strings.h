@@ -19,7 +19,9 @@ class StopStrings {
   std::string push(std::string_view piece, bool hidden = false, bool counts = true);
   /// At the end of the text: what was held back.
   std::string finish();
-  bool found() const { return found_; }
+  bool found() const { return !found_stop_.empty(); }
+  /// "": none.
+  const std::string& found_stop() const { return found_stop_; }
 
  private:
   std::string release(size_t bytes);
@@ -28,7 +30,7 @@ class StopStrings {
   std::string held_;
   std::string hidden_;    // a byte for each of held_: 1 if it is not shown
   size_t uncounted_ = 0;  // so many of them, the first ones, do not count
-  bool found_ = false;
+  std::string found_stop_;
 };
 
 }  // namespace megalith::engine

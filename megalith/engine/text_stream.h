@@ -31,6 +31,8 @@ class TextStream {
   bool is_over() const { return is_over_; }
   /// Its text has, by a stop string.
   bool is_stopped() const { return stops_.found(); }
+  /// That one; "": none has.
+  const std::string& stop() const { return stops_.found_stop(); }
 
  private:
   bool is_hidden(int token) const;

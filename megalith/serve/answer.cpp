@@ -22,6 +22,13 @@ std::optional<AnswerParser> make_parser(const PreparedRequest& prepared) {
   return AnswerParser(syntax, make_call_parser(syntax.calls, prepared.request.tool_types), prepared.begins_reasoning);
 }
 
+void note_time(AnswerTimes& times, const engine::RequestEvent& event) {
+  if (event.admitted_ns) times.admitted_ns = event.admitted_ns;
+  if (event.token < 0) return;
+  if (!times.first_ns) times.first_ns = event.posted_ns;
+  times.last_ns = event.posted_ns;
+}
+
 // Of an answer that breaks off in a call, nobody should act on the calls.
 bool has_called(const AnswerText& text) {
   return text.num_calls() > 0 && std::ranges::all_of(text.items, [](const AnswerItem& item) {
@@ -41,9 +48,11 @@ Answer::Answer(const ServedModel& model, PreparedRequest prepared, const std::st
 }
 
 void Answer::hold_logprob(Sequence& sequence, const engine::RequestEvent& event) const {
-  TokenLogprob one{model_->token_bytes(event.token), finite_logprob(event.logprob), sequence.characters};
+  TokenLogprob one{model_->token_bytes(event.token), std::nullopt, sequence.characters};
+  one.token = event.token;
+  if (prepared_->request.logprobs) one.logprob = finite_logprob(event.logprob);
   for (const engine::TopToken& top : event.top)
-    one.top.push_back({model_->token_bytes(top.token), finite_logprob(top.logprob)});
+    one.top.push_back({model_->token_bytes(top.token), finite_logprob(top.logprob), top.token});
   sequence.characters += count_characters(one.bytes);
   sequence.held.push_back(std::move(one));
 }
@@ -61,6 +70,7 @@ void Answer::show(size_t index, const AnswerPiece& piece, AnswerStep& step) {
     sequence.shown.clear();
     return;
   }
+  text.has_new_line |= piece.text.find('\n') != std::string::npos;
   text.add(piece, piece.kind == AnswerPiece::Kind::call ? new_call_id(prepared_->syntax.calls) : "");
   std::vector<TokenLogprob> logprobs;
   if (piece.kind != AnswerPiece::Kind::call_end) logprobs = std::exchange(sequence.shown, {});
@@ -102,6 +112,7 @@ void Answer::end(size_t index, const char* finish, AnswerStep& step) {
   // Of a text that a stop string ended, the tokens of the stop string are no part.
   const bool is_stopped = sequence.stream.is_stopped();
   if (is_stopped) sequence.held.clear();
+  texts_[index].stop_word = sequence.stream.stop();
   show(index, sequence.stream.finish(), !is_stopped, step);
   if (sequence.parser)
     for (const AnswerPiece& piece : sequence.parser->finish().all) show(index, piece, step);
@@ -125,6 +136,7 @@ AnswerStep Answer::take(size_t index, const engine::RequestEvent& event) {
   if (!std::exchange(sequence.has_begun, true)) begin(index, event, step);
   texts_[index].cached_tokens += event.cached_tokens;
   step.has_token = event.token >= 0;
+  note_time(texts_[index].times, event);
   if (request.max_tokens == 0) {  // what the engine makes in any case is no part of it
     step.wants_abort = event.end == engine::RequestEnd::none;
     end(index, "length", step);
@@ -136,7 +148,7 @@ AnswerStep Answer::take(size_t index, const engine::RequestEvent& event) {
   if (is_stop_token && is_one_of(request.stop_token_ids) && !is_one_of(prepared_->text.stop_tokens))
     texts_[index].stop_token = event.token;
   if (step.has_token && !is_stop_token) {
-    if (request.logprobs) hold_logprob(sequence, event);
+    if (request.logprobs || request.api == Api::llama) hold_logprob(sequence, event);  // of which the ids are said
     const auto is_reasoning = [&] { return sequence.parser && sequence.parser->is_in_reasoning(); };
     const bool was_reasoning = is_reasoning();
     show(index, sequence.stream.push(event.token), false, step);

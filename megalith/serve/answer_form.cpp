@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "megalith/serve/completion_form.h"
+#include "megalith/serve/llama_form.h"
 #include "megalith/serve/responses_form.h"
 
 namespace megalith::serve {
@@ -44,6 +45,7 @@ void AnswerText::add(const AnswerPiece& piece, const std::string& id) {
 }
 
 std::unique_ptr<AnswerForm> make_answer_form(const PreparedRequest& prepared, const std::string& id, int64_t created) {
+  if (prepared.request.api == Api::llama) return std::make_unique<LlamaForm>(prepared);
   if (prepared.request.api == Api::responses) return std::make_unique<ResponsesForm>(prepared, id, created);
   return std::make_unique<CompletionForm>(prepared, id, created);
 }

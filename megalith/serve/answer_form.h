@@ -10,6 +10,7 @@
 
 #include "megalith/serve/answer_piece.h"
 #include "megalith/serve/prepare.h"
+#include "megalith/serve/timings.h"
 
 namespace megalith::serve {
 
@@ -17,13 +18,15 @@ namespace megalith::serve {
 struct TopLogprob {
   std::string bytes;
   float logprob;  // finite
+  int token = -1;
 };
 
 struct TokenLogprob {
   std::string bytes;                 // of the token, which need not be whole characters
-  std::optional<float> logprob;      // finite; of the first token of all there is none
+  std::optional<float> logprob;      // finite; none of the first token of all, and where nobody asked
   int64_t characters;                // of the text in front of it
   std::vector<TopLogprob> top = {};  // in its place; the best first
+  int token = -1;
 };
 
 /// A token that stands in a place of the prompt, or that might.
@@ -53,6 +56,9 @@ struct AnswerText {
   int64_t cached_tokens = 0;     // of its prompt
   std::string finish = {};       // "stop", "length" or "tool_calls"; "" before the end
   int stop_token = -1;           // of the request's own, if that ended it
+  std::string stop_word = {};    // the stop string that did
+  bool has_new_line = false;     // was made
+  AnswerTimes times = {};
 
   /// All that is of one kind, content or reasoning.
   std::string text(AnswerPiece::Kind kind) const;

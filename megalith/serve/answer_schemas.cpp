@@ -32,7 +32,7 @@ const std::vector<AnswerSchema>& answer_schemas() {
        R"({"type":"object","required":["id","object","created","model","choices","usage"],"properties":{)"
        R"("id":{"type":"string"},"object":{"const":"chat.completion"},"created":{"type":"integer"},)"
        R"("model":{"type":"string"},"system_fingerprint":{"type":"string"},)"
-       R"("usage":{"$ref":"#/components/schemas/Usage"},"choices":{"type":"array","minItems":1,"items":)"
+       R"("usage":{"$ref":"#/components/schemas/Usage"},"timings":{"$ref":"#/components/schemas/Timings"},"choices":{"type":"array","minItems":1,"items":)"
        R"({"type":"object","required":["index","message","logprobs","finish_reason"],"properties":{)"
        R"("index":{"type":"integer"},"finish_reason":{"enum":["stop","length","tool_calls"]},)"
        R"("stop_reason":{"type":["integer","null"]},"logprobs":{"type":["object","null"],"properties":)"
@@ -44,7 +44,7 @@ const std::vector<AnswerSchema>& answer_schemas() {
        R"({"type":"object","required":["id","object","created","model","choices","usage"],"properties":{)"
        R"("id":{"type":"string"},"object":{"const":"text_completion"},"created":{"type":"integer"},)"
        R"("model":{"type":"string"},"system_fingerprint":{"type":"string"},)"
-       R"("usage":{"$ref":"#/components/schemas/Usage"},"choices":{"type":"array","minItems":1,"items":)"
+       R"("usage":{"$ref":"#/components/schemas/Usage"},"timings":{"$ref":"#/components/schemas/Timings"},"choices":{"type":"array","minItems":1,"items":)"
        R"({"type":"object","required":["index","text","logprobs","finish_reason"],"properties":{)"
        R"("index":{"type":"integer"},"text":{"type":"string"},"finish_reason":{"enum":["stop","length"]},)"
        R"("stop_reason":{"type":["integer","null"]},"logprobs":{"type":["object","null"],"required":)"
@@ -60,6 +60,22 @@ const std::vector<AnswerSchema>& answer_schemas() {
        R"({"type":"object","required":["type","id","status"],"properties":)"
        R"({"type":{"enum":["message","reasoning","function_call"]}}}},"usage":{"type":"object","required":)"
        R"(["input_tokens","output_tokens","total_tokens"]}}})"},
+      {"Timings", R"({"type":"object","required":["cache_n","prompt_n","prompt_ms","predicted_n","predicted_ms"],)"
+                  R"("additionalProperties":{"type":"number","minimum":0}})"},
+      {"LlamaAnswer",
+       R"({"type":"object","required":["content","tokens","stop","stop_type","prompt","timings"],"properties":{)"
+       R"("content":{"type":"string"},"tokens":{"type":"array","items":{"type":"integer"}},"stop":{"const":true},)"
+       R"("model":{"type":"string"},"tokens_predicted":{"type":"integer"},"tokens_evaluated":{"type":"integer"},)"
+       R"("generation_settings":{"type":"object"},"prompt":{"type":"string"},"has_new_line":{"type":"boolean"},)"
+       R"("truncated":{"type":"boolean"},"stop_type":{"enum":["eos","limit","word"]},"stopping_word":)"
+       R"({"type":"string"},"timings":{"$ref":"#/components/schemas/Timings"},"completion_probabilities":)"
+       R"({"type":"array","items":{"$ref":"#/components/schemas/TokenLogprob"}}}})"},
+      {"LlamaCompletion", R"({"anyOf":[{"$ref":"#/components/schemas/LlamaAnswer"},)"
+                          R"({"type":"array","items":{"$ref":"#/components/schemas/LlamaAnswer"}}]})"},
+      {"InputTokens",
+       R"({"type":"object","required":["input_tokens"],"properties":{"input_tokens":{"type":"integer"}}})"},
+      {"Prompt", R"({"type":"object","required":["prompt"],"properties":{"prompt":{"type":"string"}}})"},
+      {"Props", R"({"type":"object","required":["default_generation_settings","total_slots","chat_template"]})"},
       {"Tokens",
        R"({"type":"object","required":["tokens","count","max_model_len"],"properties":{"tokens":{"type":"array",)"
        R"("items":{"anyOf":[{"type":"integer"},{"type":"object","required":["id","piece"],"properties":)"

@@ -135,27 +135,37 @@ std::string CompletionForm::usage_json(const Texts& texts) const {
                      prepared_.prompt_tokens, tokens, prepared_.prompt_tokens + tokens, cached, reasoning);
 }
 
+std::string CompletionForm::timings_member(size_t index, const Texts& texts) const {
+  const AnswerText& text = texts[index];
+  if (!text.times.first_ns) return "";
+  const auto prompt = static_cast<int64_t>(prepared_.sequences[index].prompt.size());
+  return ",\"timings\":" + timings_json(text.times, prompt, text.cached_tokens, text.tokens);
+}
+
+// With the times of the answer at its end, or at that of all of them, if there is a chunk of its own for that.
 std::string CompletionForm::chunk(size_t index, const std::string& delta, const std::string& logprobs,
-                                  const Texts& texts, bool is_last) const {
+                                  const Texts& texts, At at) const {
   std::string chunk = fmt::format(R"(data: {}{{"index":{},{},"logprobs":{},"finish_reason":{}}}])", head_, index, delta,
-                                  logprobs, is_last ? finish_json(texts[index]) : "null");
+                                  logprobs, at == At::end ? finish_json(texts[index]) : "null");
   if (prepared_.request.continuous_usage)
     chunk += ",\"usage\":" + usage_json(texts);
   else if (prepared_.request.include_usage)
     chunk += ",\"usage\":null";
+  if ((at != At::begin && prepared_.request.timings_per_token) || (at == At::end && !prepared_.request.include_usage))
+    chunk += timings_member(index, texts);
   return chunk + "}\n\n";
 }
 
 std::string CompletionForm::begin(size_t index, const Texts& texts) {
   if (!is_chat()) return "";
-  return chunk(index, R"("delta":{"role":"assistant","content":""})", "null", texts, false);
+  return chunk(index, R"("delta":{"role":"assistant","content":""})", "null", texts, At::begin);
 }
 
 std::string CompletionForm::part(size_t index, const AnswerPiece& piece, const std::vector<TokenLogprob>& logprobs,
                                  const Texts& texts) {
   if (piece.kind == Kind::call_end) return "";
   const std::string quoted = json_quote(piece.text);
-  if (!is_chat()) return chunk(index, R"("text":)" + quoted, logprobs_json(logprobs), texts, false);
+  if (!is_chat()) return chunk(index, R"("text":)" + quoted, logprobs_json(logprobs), texts, At::middle);
   const AnswerText& text = texts[index];
   std::string delta;
   if (piece.kind == Kind::call)
@@ -164,16 +174,17 @@ std::string CompletionForm::part(size_t index, const AnswerPiece& piece, const s
     delta = fmt::format(R"("tool_calls":[{{"index":{},"function":{{"arguments":{}}}}}])", text.num_calls() - 1, quoted);
   else
     delta = piece.kind == Kind::reasoning ? reasoning_json(quoted) : R"("content":)" + quoted;
-  return chunk(index, R"("delta":{)" + delta + "}", logprobs_json(logprobs), texts, false);
+  return chunk(index, R"("delta":{)" + delta + "}", logprobs_json(logprobs), texts, At::middle);
 }
 
 std::string CompletionForm::end(size_t index, const Texts& texts) {
-  return chunk(index, is_chat() ? R"("delta":{})" : R"("text":"")", "null", texts, true);
+  return chunk(index, is_chat() ? R"("delta":{})" : R"("text":"")", "null", texts, At::end);
 }
 
 std::string CompletionForm::last(const Texts& texts) {
   std::string usage;
-  if (prepared_.request.include_usage) usage = fmt::format("data: {}],\"usage\":{}}}\n\n", head_, usage_json(texts));
+  if (prepared_.request.include_usage)
+    usage = fmt::format("data: {}],\"usage\":{}{}}}\n\n", head_, usage_json(texts), timings_member(0, texts));
   return usage + "data: [DONE]\n\n";
 }
 
@@ -189,7 +200,7 @@ std::string CompletionForm::body(const Texts& texts) {
                         logprobs_json(texts[i].logprobs), finish_json(texts[i]),
                         is_chat() ? "" : prompt_logprobs_json(texts[i]));
   }
-  return fmt::format("{}],\"usage\":{}{}}}", body, usage_json(texts),
+  return fmt::format("{}],\"usage\":{}{}{}}}", body, usage_json(texts), timings_member(0, texts),
                      is_chat() ? prompt_logprobs_json(texts.front()) : "");
 }
 

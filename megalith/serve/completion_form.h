@@ -19,12 +19,15 @@ class CompletionForm : public AnswerForm {
 
  private:
   bool is_chat() const { return prepared_.request.api == Api::chat; }
+  enum class At { begin, middle, end };
   std::string chunk(size_t index, const std::string& delta, const std::string& logprobs, const Texts& texts,
-                    bool is_last) const;
+                    At at) const;
   std::string logprobs_json(const std::vector<TokenLogprob>& logprobs) const;
   /// As a further member, if the prompt's are asked for.
   std::string prompt_logprobs_json(const AnswerText& text) const;
   std::string usage_json(const Texts& texts) const;
+  /// As a further member, if the service says when tokens came.
+  std::string timings_member(size_t index, const Texts& texts) const;
 
   const PreparedRequest& prepared_;
   std::string head_;  // what all chunks begin with

@@ -22,57 +22,57 @@ void Fields::note(MemberFact fact) const {
   known->is_required |= fact.is_required;
 }
 
-std::optional<JsonValue> Fields::find(const char* key) const {
-  if (facts_) note({key});
+std::optional<JsonValue> Fields::find(const char* key, std::string_view schema) const {
+  if (facts_) note({key, std::string(schema)});
   return object_.find(key);
 }
 
-JsonValue Fields::need(const char* key) const {
-  if (facts_) note({.key = key, .is_required = true});
+JsonValue Fields::need(const char* key, std::string_view schema) const {
+  if (facts_) note({key, std::string(schema), true});
   if (auto value = object_.find(key)) return *value;
   throw ApiError::invalid(fmt::format("the request's body lacks \"{}\"", key), key);
 }
 
 // A member that is null is absent.
 template <class Schema>
-std::optional<JsonValue> Fields::find(const char* key, Schema schema) const {
+std::optional<JsonValue> Fields::look(const char* key, Schema schema) const {
   if (facts_) note({key, schema()});
   return object_.find(key);
 }
 
 std::optional<double> Fields::number(const char* key, double least, double most) const {
   const auto value =
-      find(key, [&] { return fmt::format(R"({{"type":["number","null"],"minimum":{},"maximum":{}}})", least, most); });
+      look(key, [&] { return fmt::format(R"({{"type":["number","null"],"minimum":{},"maximum":{}}})", least, most); });
   if (!value) return std::nullopt;
   return read(key, *value, [&](const JsonValue& one) { return one.number(least, most); });
 }
 
 std::optional<int64_t> Fields::integer(const char* key, int64_t least, int64_t most) const {
   const auto value =
-      find(key, [&] { return fmt::format(R"({{"type":["integer","null"],"minimum":{},"maximum":{}}})", least, most); });
+      look(key, [&] { return fmt::format(R"({{"type":["integer","null"],"minimum":{},"maximum":{}}})", least, most); });
   if (!value) return std::nullopt;
   return read(key, *value, [&](const JsonValue& one) { return one.integer(least, most); });
 }
 
 std::optional<std::string> Fields::string(const char* key) const {
-  const auto value = find(key, [] { return R"({"type":["string","null"]})"; });
+  const auto value = look(key, [] { return R"({"type":["string","null"]})"; });
   if (!value) return std::nullopt;
   return read(key, *value, [](const JsonValue& one) { return one.string(); });
 }
 
 std::optional<bool> Fields::flag(const char* key) const {
-  const auto value = find(key, [] { return R"({"type":["boolean","null"]})"; });
+  const auto value = look(key, [] { return R"({"type":["boolean","null"]})"; });
   if (!value) return std::nullopt;
   return read(key, *value, [](const JsonValue& one) { return one.boolean(); });
 }
 
 bool Fields::flag(const char* key, bool otherwise) const {
-  const auto value = find(key, [&] { return fmt::format(R"({{"type":["boolean","null"],"default":{}}})", otherwise); });
+  const auto value = look(key, [&] { return fmt::format(R"({{"type":["boolean","null"],"default":{}}})", otherwise); });
   return value ? read(key, *value, [](const JsonValue& one) { return one.boolean(); }) : otherwise;
 }
 
 std::optional<std::vector<int>> Fields::integers(const char* key, int64_t least, int64_t most) const {
-  const auto value = find(key, [&] {
+  const auto value = look(key, [&] {
     return fmt::format(R"({{"type":["array","null"],"items":{{"type":"integer","minimum":{},"maximum":{}}}}})", least,
                        most);
   });

@@ -30,9 +30,10 @@ class Fields {
   explicit Fields(JsonValue object, MemberFacts* facts = nullptr) : object_(std::move(object)), facts_(facts) {}
 
   bool has(const char* key) const { return find(key).has_value(); }
-  std::optional<JsonValue> find(const char* key) const;
+  /// `schema`: what the reader takes; "": as member_schemas.h has it.
+  std::optional<JsonValue> find(const char* key, std::string_view schema = "") const;
   /// ApiError if it is not there.
-  JsonValue need(const char* key) const;
+  JsonValue need(const char* key, std::string_view schema = "") const;
   std::optional<double> number(const char* key, double least, double most) const;
   std::optional<int64_t> integer(const char* key, int64_t least, int64_t most) const;
   std::optional<std::string> string(const char* key) const;
@@ -55,7 +56,7 @@ class Fields {
 
  private:
   template <class Schema>
-  std::optional<JsonValue> find(const char* key, Schema schema) const;
+  std::optional<JsonValue> look(const char* key, Schema schema) const;
   void note(MemberFact fact) const;
 
   JsonValue object_;

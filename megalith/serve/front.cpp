@@ -8,6 +8,7 @@
 
 #include "megalith/base/json_quote.h"
 #include "megalith/base/printable.h"
+#include "megalith/serve/llama_form.h"
 #include "megalith/serve/openapi.h"
 #include "megalith/serve/page.h"
 #include "megalith/serve/tokenize.h"
@@ -25,9 +26,9 @@ std::string_view without_version(std::string_view path) { return path.starts_wit
 
 // Known to clients, and not to this server.
 bool is_known_elsewhere(std::string_view path) {
-  constexpr std::string_view kElsewhere[] = {"/embeddings", "/rerank", "/score",         "/classify", "/messages",
-                                             "/audio/",     "/images", "/moderations",   "/infill",   "/files",
-                                             "/batches",    "/props",  "/apply-template"};
+  constexpr std::string_view kElsewhere[] = {"/embeddings", "/rerank", "/score",  "/classify",
+                                             "/messages",   "/audio/", "/images", "/moderations",
+                                             "/infill",     "/files",  "/batches"};
   return std::ranges::any_of(kElsewhere, [&](std::string_view one) { return path.starts_with(one); });
 }
 
@@ -57,6 +58,15 @@ const std::vector<Front::Route>& Front::routes() {
       {{"POST", "/v1/responses", "The next items of a conversation", "Response",
         [] { return generation_members(Api::responses); }, true},
        [](Front& front, Asked& asked) { front.generations_.start(Api::responses, asked); }},
+      {{"POST", "/completion", "A text that goes on, in llama-server's form", "LlamaCompletion",
+        [] { return generation_members(Api::llama); }, true},
+       [](Front& front, Asked& asked) { front.generations_.start(Api::llama, asked); }},
+      {{"POST", "/v1/chat/completions/input_tokens", "How many tokens a conversation has", "InputTokens",
+        [] { return generation_members(Api::chat); }},
+       [](Front& front, Asked& asked) { front.beside(asked, count_input_tokens); }},
+      {{"POST", "/apply-template", "The text that a conversation becomes", "Prompt",
+        [] { return generation_members(Api::chat); }},
+       [](Front& front, Asked& asked) { front.beside(asked, apply_template); }},
       {{"POST", "/tokenize", "The tokens of a text or of a conversation", "Tokens", tokenize_members},
        [](Front& front, Asked& asked) { front.beside(asked, tokenize); }},
       {{"POST", "/detokenize", "The text of tokens", "Text", detokenize_members},
@@ -78,6 +88,9 @@ const std::vector<Front::Route>& Front::routes() {
        [](Front& front, Asked& asked) { front.version(asked); },
        false},
       {{"GET", "/load", "Requests at work", "Load"}, [](Front& front, Asked& asked) { front.load(asked); }, false},
+      {{"GET", "/props", "The model and how it is sampled", "Props"},
+       [](Front& front, Asked& asked) { front.props(asked); },
+       false},
       {{"GET", "/slots", "What each slot works on", "Slots", nullptr, false, false, kNoFreeSlot},
        [](Front& front, Asked& asked) { front.slots(asked); },
        false},
@@ -263,6 +276,23 @@ void Front::version(Asked& asked) { reply(asked, {.body = fmt::format("{{\"versi
 
 void Front::load(Asked& asked) {
   reply(asked, {.body = fmt::format(R"({{"server_load":{}}})", generations_.num_requests())});
+}
+
+// As llama-server's clients look for it.
+void Front::props(Asked& asked) {
+  const ServedModel& served = model();
+  const SamplingFields& usual = served.sampling;
+  const engine::Sampling sampling = sampling_of({}, usual);
+  reply(
+      asked,
+      {.body = fmt::format(
+           R"({{"default_generation_settings":{{"n_ctx":{},"params":{}}},"total_slots":{},"model_alias":{},)"
+           R"("model_path":{},"modalities":{{"vision":false,"audio":false}},"chat_template":{},)"
+           R"("build_info":"megalith-{}"}})",
+           served.max_seq_len,
+           settings_json(sampling, served.max_tokens.value_or(-1), usual.seed ? static_cast<int64_t>(*usual.seed) : -1),
+           generations_.num_slots(), json_quote(served.names.front()), json_quote(served.folder),
+           json_quote(served.chat_template ? served.chat_template->source() : ""), MEGALITH_VERSION)});
 }
 
 void Front::slots(Asked& asked) {

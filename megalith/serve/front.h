@@ -66,6 +66,7 @@ class Front {
   void openapi(Asked& asked);
   void version(Asked& asked);
   void load(Asked& asked);
+  void props(Asked& asked);
   void slots(Asked& asked);
 
   FrontOptions options_;

@@ -10,6 +10,7 @@
 #include "megalith/base/json_quote.h"
 #include "megalith/runtime/batch.h"
 #include "megalith/serve/grammar_fields.h"
+#include "megalith/serve/llama_fields.h"
 #include "megalith/serve/tool_fields.h"
 #include "megalith/serve/unsupported_fields.h"
 #include "megalith/serve/user_value.h"
@@ -25,9 +26,7 @@ constexpr size_t kMaxStops = 64;
 constexpr size_t kMaxStopBytes = 1024;
 constexpr int64_t kMaxPriority = 1 << 30;
 constexpr size_t kMaxSaltBytes = 1024;  // kept with each prompt
-constexpr size_t kMaxPrompts = 1024;
 constexpr size_t kMaxMessages = 65536;
-constexpr int64_t kMaxTokenId = std::numeric_limits<int>::max();
 constexpr std::array kRoles = {"system", "developer", "user", "assistant", "tool"};
 
 std::string text_of_part(const JsonValue& part, const char* member) {
@@ -273,7 +272,7 @@ void read_ends(const Fields& fields, GenerationRequest& request) {
   request.stop_token_ids = read_token_set(fields, "stop_token_ids", batch::kMaxOwnStops);
   request.ignore_eos = fields.flag("ignore_eos", false);
   request.min_tokens = fields.integer("min_tokens", 0, kMaxTokens).value_or(0);
-  if (const auto biases = fields.find("logit_bias"))
+  if (const auto biases = request.api == Api::llama ? std::nullopt : fields.find("logit_bias"))
     request.logit_bias = Fields::read("logit_bias", *biases, logit_bias_of);
   request.allowed_token_ids = read_token_set(fields, "allowed_token_ids", batch::kMaxBiases);
   if (const auto words = fields.find("bad_words")) request.bad_words = Fields::read("bad_words", *words, bad_words_of);
@@ -301,6 +300,7 @@ void read_prompt_logprobs(const Fields& fields, GenerationRequest& request) {
                                 "prompt_logprobs");
   };
   if (request.api == Api::responses) refuse("/v1/responses has no place for them");
+  if (request.api == Api::llama) refuse("/completion has no place for them");
   if (request.stream) refuse("a stream has no place for them; of a completion \"echo\" and \"logprobs\" are streamed");
   request.prompt_logprobs = static_cast<int>(*count);
 }
@@ -333,9 +333,7 @@ void read_stream(const Fields& fields, GenerationRequest& request) {
 
 }  // namespace
 
-const char* prompt_member(Api api) {
-  return api == Api::chat ? "messages" : api == Api::completion ? "prompt" : "input";
-}
+const char* prompt_member(Api api) { return api == Api::chat ? "messages" : has_prompts(api) ? "prompt" : "input"; }
 
 void read_messages(const Fields& fields, GenerationRequest& request) {
   Fields::read("messages", fields.need("messages"), [&](const JsonValue& all) {
@@ -356,17 +354,22 @@ GenerationRequest read_fields(Api api, const Fields& fields) {
   if (api == Api::chat) read_chat(fields, request);
   if (api == Api::completion) read_completion(fields, request);
   if (api == Api::responses) read_responses(fields, request);
+  if (api == Api::llama) read_llama(fields, request);
+  if (api != Api::llama && Fields(fields.object()).integer("n_probs", 0, kMaxTokens).value_or(0) > 0)
+    throw ApiError::unsupported("\"n_probs\" is a member of /completion; use \"logprobs\" here", "n_probs");
   if (api != Api::chat && Fields(fields.object()).integer("top_logprobs", 0, batch::kMaxTop).value_or(0) > 0)
     throw ApiError::unsupported("\"top_logprobs\" is a member of chats; /v1/completions has \"logprobs\": 5",
                                 "top_logprobs");
   if (api != Api::responses) request.n = fields.integer("n", 1, kMaxAnswers).value_or(1);
-  request.max_tokens = read_max_tokens(fields, request.echo);
+  request.max_tokens = read_max_tokens(fields, request.echo || api == Api::llama);
   request.sampling = read_sampling(fields);
   read_ends(fields, request);
   request.skip_special_tokens = fields.flag("skip_special_tokens", true);
   request.add_special_tokens = fields.flag("add_special_tokens");
   request.priority = fields.integer("priority", -kMaxPriority, kMaxPriority).value_or(0);
+  request.cache_prompt = fields.flag("cache_prompt", true);
   request.cache_salt = read_cache_salt(fields);
+  if (api != Api::responses) request.timings_per_token = fields.flag("timings_per_token", false);
   read_stream(fields, request);
   read_prompt_logprobs(fields, request);
   return request;
@@ -381,9 +384,9 @@ GenerationRequest read_generation_request(Api api, std::string_view body) {
 
 // What is looked for in a request of nothing but a prompt.
 MemberFacts generation_members(Api api) {
-  const JsonFile file = parse_body(api == Api::chat         ? R"({"messages":[{"role":"user","content":""}]})"
-                                   : api == Api::completion ? R"({"prompt":""})"
-                                                            : R"({"input":""})");
+  const JsonFile file = parse_body(api == Api::chat   ? R"({"messages":[{"role":"user","content":""}]})"
+                                   : has_prompts(api) ? R"({"prompt":""})"
+                                                      : R"({"input":""})");
   MemberFacts facts;
   read_fields(api, Fields(file.root(), &facts));
   return facts;

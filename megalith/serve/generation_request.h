@@ -1,10 +1,11 @@
-// What POST /v1/chat/completions, /v1/completions and /v1/responses ask for, read and checked; of the model nothing is known here.
+// What POST /v1/chat/completions, /v1/completions, /v1/responses and /completion ask for, read and checked; of the model nothing is known here.
 //
 // A member that would change the answer and that this server cannot do is refused by name (unsupported_fields.h). One that
 // nobody knows is ignored, as other servers do it: clients send what their authors thought of.
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -20,7 +21,13 @@
 
 namespace megalith::serve {
 
-enum class Api { chat, completion, responses };
+enum class Api { chat, completion, responses, llama };  // the last one: llama-server's /completion
+
+inline constexpr size_t kMaxPrompts = 1024;
+inline constexpr int64_t kMaxTokenId = std::numeric_limits<int>::max();
+
+/// Whether it has prompts, and no conversation.
+constexpr bool has_prompts(Api api) { return api == Api::completion || api == Api::llama; }
 
 /// Of an assistant's message.
 struct ToolCall {
@@ -36,8 +43,15 @@ struct ChatTurn {
   std::optional<std::string> tool_call_id = {};  // of the call that this is the result of
 };
 
-/// As text, or as token ids.
-using Prompt = std::variant<std::string, std::vector<int>>;
+/// Texts and token ids, one behind the other.
+struct MixedPrompt {
+  std::vector<std::variant<std::string, std::vector<int>>> parts;
+
+  bool operator==(const MixedPrompt&) const = default;
+};
+
+/// As text, or as token ids, or as both.
+using Prompt = std::variant<std::string, std::vector<int>, MixedPrompt>;
 
 /// Nothing: as the model's makers or the server's options have it.
 struct SamplingFields {
@@ -83,17 +97,22 @@ struct GenerationRequest {
   std::vector<int> stop_token_ids;  // sorted, each once
   bool ignore_eos = false;
   std::optional<AnswerGrammar> grammar;
-  int64_t min_tokens = 0;              // before so many nothing ends it
-  std::map<int, float> logit_bias;     // by token
-  std::vector<int> allowed_token_ids;  // sorted, each once; without any all
-  std::vector<std::string> bad_words;  // that are not made
+  int64_t min_tokens = 0;                                // before so many nothing ends it
+  std::map<int, float> logit_bias;                       // by token
+  std::vector<std::pair<std::string, float>> text_bias;  // of the tokens of texts
+  std::vector<int> allowed_token_ids;                    // sorted, each once; without any all
+  std::vector<std::string> bad_words;                    // that are not made
   bool skip_special_tokens = true;
   std::optional<bool> add_special_tokens;
   bool logprobs = false;
   int top_logprobs = 0;                // with `logprobs`: of so many tokens that might have come, too
   std::optional<int> prompt_logprobs;  // of the prompt's tokens, and of so many that might have stood there
   int64_t priority = 0;                // lower goes first
+  bool cache_prompt = true;            // others may have worked through the prompt's beginning
   std::string cache_salt;  // only requests of the same one share what they have worked through; most have none
+
+  bool return_tokens = false;      // of a llama-server's completion
+  bool timings_per_token = false;  // in each chunk
 
   bool stream = false;
   bool include_usage = false;     // in a chunk of its own, behind the others

@@ -50,6 +50,7 @@ class Generations {
   void tick();
 
   int64_t num_requests() const { return static_cast<int64_t>(calls_.size()); }
+  int64_t num_slots() const { return num_slots_; }
   bool has_free_slot() const { return num_open_ + num_preparing_ < num_slots_; }
   /// What each slot works on, as a JSON list.
   std::string slots_json() const;

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "megalith/base/error.h"
+#include "megalith/base/random_hex.h"
 #include "megalith/engine/bad_words.h"
 #include "megalith/serve/api_error.h"
 #include "megalith/serve/call_grammar.h"
@@ -22,22 +23,6 @@ uint64_t random_seed() {
   return device();
 }
 
-engine::Sampling sampling_of(const SamplingFields& asked, const SamplingFields& otherwise) {
-  const auto pick = [&](const auto SamplingFields::*field, auto neutral) {
-    return (asked.*field).value_or((otherwise.*field).value_or(neutral));
-  };
-  engine::Sampling sampling;
-  sampling.temperature = static_cast<float>(pick(&SamplingFields::temperature, 1.0));
-  sampling.top_p = static_cast<float>(pick(&SamplingFields::top_p, 1.0));
-  sampling.min_p = static_cast<float>(pick(&SamplingFields::min_p, 0.0));
-  sampling.top_k = static_cast<int>(pick(&SamplingFields::top_k, int64_t{0}));
-  sampling.repetition_penalty = static_cast<float>(pick(&SamplingFields::repetition_penalty, 1.0));
-  sampling.presence_penalty = static_cast<float>(pick(&SamplingFields::presence_penalty, 0.0));
-  sampling.frequency_penalty = static_cast<float>(pick(&SamplingFields::frequency_penalty, 0.0));
-  sampling.seed = asked.seed ? *asked.seed : otherwise.seed ? *otherwise.seed : random_seed();
-  return sampling;
-}
-
 void check_prompt(const ServedModel& model, const GenerationRequest& request, const std::vector<int>& tokens) {
   const char* field = prompt_member(request.api);
   if (tokens.empty()) throw ApiError::invalid("the prompt is empty, want at least one token", field);
@@ -48,8 +33,9 @@ void check_prompt(const ServedModel& model, const GenerationRequest& request, co
   const auto length = static_cast<int64_t>(tokens.size());
   if (length >= model.max_seq_len)
     throw ApiError(400, "exceed_context_size_error",
-                   fmt::format("the prompt has {} tokens, but a sequence may have {}, and needs room for one more: "
-                               "shorten it, or start the server with a larger --max-seq-len",
+                   fmt::format("the prompt has {} tokens and exceeds the available context size: a sequence may have "
+                               "{}, and needs room for one more. Shorten it, or start the server with a larger "
+                               "--max-seq-len",
                                length, model.max_seq_len),
                    field)
         .with("n_prompt_tokens", std::to_string(length))
@@ -57,13 +43,22 @@ void check_prompt(const ServedModel& model, const GenerationRequest& request, co
 }
 
 std::vector<int> tokens_of(const ServedModel& model, const GenerationRequest& request, const Prompt& prompt) {
+  bool add_special = request.add_special_tokens.value_or(true);
   if (const auto* ids = std::get_if<std::vector<int>>(&prompt)) return *ids;
-  return model.encode(std::get<std::string>(prompt), request.add_special_tokens.value_or(true));
+  if (const auto* text = std::get_if<std::string>(&prompt)) return model.encode(*text, add_special);
+  std::vector<int> tokens;
+  for (const auto& part : std::get<MixedPrompt>(prompt).parts) {
+    const auto* ids = std::get_if<std::vector<int>>(&part);
+    const std::vector<int> more = ids ? *ids : model.encode(std::get<std::string>(part), add_special);
+    tokens.insert(tokens.end(), more.begin(), more.end());
+    add_special = false;  // of the text's beginning
+  }
+  return tokens;
 }
 
-std::string echo_of(const ServedModel& model, const Prompt& prompt) {
-  if (const auto* ids = std::get_if<std::vector<int>>(&prompt)) return model.decode(*ids);
-  return std::get<std::string>(prompt);
+std::string text_of(const ServedModel& model, const Prompt& prompt, const std::vector<int>& tokens) {
+  const auto* text = std::get_if<std::string>(&prompt);
+  return text ? *text : model.decode(tokens);
 }
 
 // Tokens that a request names beside its prompt.
@@ -90,7 +85,7 @@ std::vector<std::vector<int>> bad_words_of(const ServedModel& model, const Gener
 
 // Which parts the answers of a request have.
 AnswerSyntax syntax_of(const ServedModel& model, const GenerationRequest& request) {
-  if (request.api == Api::completion) return {};
+  if (has_prompts(request.api)) return {};
   AnswerSyntax syntax = model.syntax;
   if (request.tools.empty()) {
     syntax.calls = CallFormat::none;
@@ -144,6 +139,22 @@ grammar::GrammarUse grammar_of(const ServedModel& model, const GenerationRequest
 
 }  // namespace
 
+engine::Sampling sampling_of(const SamplingFields& asked, const SamplingFields& otherwise) {
+  const auto pick = [&](const auto SamplingFields::*field, auto neutral) {
+    return (asked.*field).value_or((otherwise.*field).value_or(neutral));
+  };
+  engine::Sampling sampling;
+  sampling.temperature = static_cast<float>(pick(&SamplingFields::temperature, 1.0));
+  sampling.top_p = static_cast<float>(pick(&SamplingFields::top_p, 1.0));
+  sampling.min_p = static_cast<float>(pick(&SamplingFields::min_p, 0.0));
+  sampling.top_k = static_cast<int>(pick(&SamplingFields::top_k, int64_t{0}));
+  sampling.repetition_penalty = static_cast<float>(pick(&SamplingFields::repetition_penalty, 1.0));
+  sampling.presence_penalty = static_cast<float>(pick(&SamplingFields::presence_penalty, 0.0));
+  sampling.frequency_penalty = static_cast<float>(pick(&SamplingFields::frequency_penalty, 0.0));
+  sampling.seed = asked.seed ? *asked.seed : otherwise.seed ? *otherwise.seed : random_seed();
+  return sampling;
+}
+
 void check_name(const ServedModel& model, const std::optional<std::string>& name) {
   if (!name || model.is_called(*name)) return;
   throw ApiError::not_found(
@@ -162,9 +173,10 @@ PreparedRequest prepare(const ServedModel& model, GenerationRequest request) {
   const AnswerSyntax syntax = syntax_of(model, request);
   PreparedRequest prepared{.text = text_options(model, request, syntax),
                            .syntax = syntax,
+                           .max_seq_len = model.max_seq_len,
                            .model = request.model.value_or(model.names.front())};
   std::vector<std::vector<int>> prompts;
-  if (request.api != Api::completion) {
+  if (!has_prompts(request.api)) {
     ChatTokens chat = model.encode(request);
     prompts.push_back(std::move(chat.tokens));
     prepared.begins_reasoning = chat.begins_reasoning;
@@ -176,6 +188,8 @@ PreparedRequest prepare(const ServedModel& model, GenerationRequest request) {
   sequence.stop_token_ids = request.stop_token_ids;
   sequence.min_tokens = request.min_tokens;
   sequence.logit_bias = request.logit_bias;
+  for (const auto& [text, bias] : request.text_bias)
+    for (const int token : model.encode(text, false)) sequence.logit_bias[token] = bias;
   sequence.allowed_token_ids = request.allowed_token_ids;
   sequence.bad_words = bad_words_of(model, request);
   sequence.logprobs = request.logprobs;
@@ -184,7 +198,7 @@ PreparedRequest prepare(const ServedModel& model, GenerationRequest request) {
   if (const int of_prompt = std::max(of_echo, request.prompt_logprobs.value_or(-1)); of_prompt >= 0)
     sequence.prompt_logprobs = static_cast<int>(std::min<int64_t>(of_prompt, model.vocab_size));
   sequence.priority = request.priority;
-  sequence.cache_salt = request.cache_salt;
+  sequence.cache_salt = request.cache_prompt ? request.cache_salt : random_hex();  // which nobody else has
   sequence.grammar = grammar_of(model, request, syntax, prepared.begins_reasoning);
   const uint64_t seed = sequence.sampling.seed;
   for (size_t p = 0; p < prompts.size(); ++p) {
@@ -200,13 +214,16 @@ PreparedRequest prepare(const ServedModel& model, GenerationRequest request) {
           fmt::format("\"min_tokens\" is {}, want at most the {} tokens that \"max_tokens\" and the context leave",
                       request.min_tokens, sequence.max_new_tokens),
           "min_tokens");
+    const bool is_said = request.echo || request.api == Api::llama;
+    const std::string said = is_said ? text_of(model, request.prompts[p], prompts[p]) : "";
+    prepared.echoes.push_back(request.echo ? said : "");
+    if (request.api == Api::llama) prepared.prompt_texts.push_back(said);
     sequence.prompt = std::move(prompts[p]);
     prepared.prompt_tokens += length;
     for (int64_t i = 0; i < request.n; ++i) {
       sequence.sampling.seed = seed + static_cast<uint64_t>(i);  // another answer each time
       prepared.sequences.push_back(sequence);
     }
-    prepared.echoes.push_back(request.echo ? echo_of(model, request.prompts[p]) : "");
   }
   prepared.request = std::move(request);
   return prepared;

@@ -75,7 +75,7 @@ std::vector<int> ServedModel::encode(const std::string& text, bool add_special, 
   return tokenizer->encode(text, add_special, parse_special);
 }
 
-ChatTokens ServedModel::encode(const GenerationRequest& chat) const {
+std::vector<TextSegment> ServedModel::render(const GenerationRequest& chat) const {
   if (!tokenizer)
     throw ApiError::invalid("this model has no tokenizer.json: use /v1/completions with token ids",
                             prompt_member(chat.api));
@@ -98,6 +98,11 @@ ChatTokens ServedModel::encode(const GenerationRequest& chat) const {
       segments = plain_text(chat.messages);
     }
   } catch (const UserError& error) { throw ApiError::invalid(error.what(), prompt_member(chat.api)); }
+  return segments;
+}
+
+ChatTokens ServedModel::encode(const GenerationRequest& chat) const {
+  const std::vector<TextSegment> segments = render(chat);
   return {tokenizer->encode(segments, chat.add_special_tokens.value_or(!chat_template), markers),
           begins_reasoning(segments, syntax)};
 }

@@ -31,6 +31,7 @@ struct ServedModel {
   int64_t vocab_size = 0;
   int64_t max_sequences = 0;  // at work and waiting together
   int64_t num_parameters = 0;
+  std::string folder = {};
   const Tokenizer* tokenizer = nullptr;          // null: prompts are token ids, and so are answers
   grammar::GrammarCompiler* grammars = nullptr;  // null: answers of a given form are refused
   std::optional<ChatTemplate> chat_template = {};
@@ -47,6 +48,7 @@ struct ServedModel {
   std::vector<int> encode(const std::string& text, bool add_special, bool parse_special = true) const;
   /// A conversation as the chat template lays it out, or without one as plain text to go on from. ApiError for what the
   /// template refuses.
+  std::vector<TextSegment> render(const GenerationRequest& chat) const;
   ChatTokens encode(const GenerationRequest& chat) const;
   std::string decode(const std::vector<int>& tokens) const;
   /// A token as clients see it in log-probabilities: its bytes, which need not be whole characters.

@@ -114,4 +114,18 @@ std::string detokenize(const ServedModel& model, std::string_view body) {
   return fmt::format(R"({{"prompt":{},"content":{}}})", text, text);
 }
 
+std::string apply_template(const ServedModel& model, std::string_view body) {
+  const GenerationRequest chat = read_generation_request(Api::chat, body);
+  check_name(model, chat.model);
+  std::string prompt;
+  for (const TextSegment& segment : model.render(chat)) prompt += segment.text;
+  return fmt::format(R"({{"prompt":{}}})", json_quote(prompt));
+}
+
+std::string count_input_tokens(const ServedModel& model, std::string_view body) {
+  const GenerationRequest chat = read_generation_request(Api::chat, body);
+  check_name(model, chat.model);
+  return fmt::format(R"({{"object":"response.input_tokens","input_tokens":{}}})", model.encode(chat).tokens.size());
+}
+
 }  // namespace megalith::serve

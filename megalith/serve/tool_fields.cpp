@@ -102,9 +102,9 @@ void read_tools(const Fields& fields, GenerationRequest& request) {
   request.parallel_tool_calls = fields.flag("parallel_tool_calls", true);
   const auto tools = fields.find("tools");
   if (!tools) return check_choice(request);
-  if (request.api == Api::completion && !(tools->is_array() && tools->size() == 0))
+  if (has_prompts(request.api) && !(tools->is_array() && tools->size() == 0))
     throw ApiError::unsupported(
-        "\"tools\" are given, but /v1/completions goes on from plain text: use /v1/chat/completions", "tools");
+        "\"tools\" are given, but a completion goes on from plain text: use /v1/chat/completions", "tools");
   Fields::read("tools", *tools, [&](const JsonValue& all) {
     if (all.is_array() && all.size() > kMaxTools)
       all.fail(fmt::format("has {} tools, want at most {}", all.size(), kMaxTools));

@@ -20,7 +20,9 @@ struct Unsupported {
 constexpr Unsupported kTable[] = {
     {"functions", Harmless::empty, "functions beside \"tools\""},
     {"function_call", Harmless::no_tool, "functions beside \"tools\""},
-    {"n_probs", Harmless::zero, "log-probabilities of other tokens than the one that was drawn"},
+    {"post_sampling_probs", Harmless::off, "probabilities behind top_k, top_p and temperature"},
+    {"response_fields", Harmless::empty, "answers of some of their members"},
+    {"lora", Harmless::empty, "adapters"},
     {"best_of", Harmless::one, "a choice among several answers"},
     {"use_beam_search", Harmless::off, "beam search"},
     {"suffix", Harmless::empty, "text in front of a suffix"},

@@ -57,6 +57,131 @@ std::string chat_body(const std::string& members = "") {
 
 std::vector<int> story(const std::string& text) { return test::storyteller_tokenizer().encode(text, false); }
 
+constexpr const char* kTimings =
+    R"("timings":{"cache_n":1,"prompt_n":3,"prompt_ms":6,"prompt_per_token_ms":2,"prompt_per_second":500,"predicted_n":3,"predicted_ms":4,"predicted_per_token_ms":2,"predicted_per_second":500})";
+constexpr uint64_t kMillisecond = 1'000'000;
+
+// Three tokens behind a prompt of four, of which the cache had one.
+std::string timed(Made& made) {
+  std::string chunks =
+      made.take({.token = 5, .posted_ns = 10 * kMillisecond, .admitted_ns = 4 * kMillisecond, .cached_tokens = 1}, 0);
+  chunks += made.take({.token = 6, .posted_ns = 12 * kMillisecond}, 0);
+  return chunks + made.take({.token = 7, .posted_ns = 14 * kMillisecond, .end = RequestEnd::length}, 0);
+}
+
+TEST(Answer, SaysHowLongItTook) {
+  Made whole(test::numbers(), Api::completion, R"({"prompt":[1,2,3,4]})");
+  timed(whole);
+  EXPECT_THAT(whole->body(), HasSubstr(kTimings));
+  Made one(test::numbers(), Api::completion, R"({"prompt":[1]})");
+  one.take({.token = 5, .posted_ns = 10 * kMillisecond, .end = RequestEnd::length}, 0);
+  EXPECT_THAT(one->body(),
+              HasSubstr(R"("predicted_n":1,"predicted_ms":0,"predicted_per_token_ms":0,"predicted_per_second":0)"));
+
+  Made stream(test::numbers(), Api::completion, R"({"prompt":[1,2,3,4],"stream":true})");
+  const std::string chunks = timed(stream);
+  EXPECT_EQ(chunks.find("timings"), chunks.rfind("timings"));  // with the last one
+  EXPECT_THAT(chunks, HasSubstr(std::string(R"("stop_reason":null}],)") + kTimings + "}"));
+  Made counted(test::numbers(), Api::completion,
+               R"({"prompt":[1,2,3,4],"stream":true,"stream_options":{"include_usage":true}})");
+  EXPECT_THAT(timed(counted), Not(HasSubstr("timings")));
+  EXPECT_THAT(counted->last_chunks(), HasSubstr(kTimings));
+  Made each(test::numbers(), Api::completion, R"({"prompt":[1,2,3,4],"stream":true,"timings_per_token":true})");
+  EXPECT_THAT(timed(each), HasSubstr(R"("finish_reason":null}],"timings":{"cache_n":1,)"));
+}
+
+TEST(Answer, LlamaServersCompletionIsOneObject) {
+  Made made(test::numbers(), Api::llama, R"({"prompt":[1,2,3,4],"n_predict":3,"return_tokens":true,"seed":9})");
+  timed(made);
+  const JsonFile json = JsonFile::parse(made->body(), "body");
+  const JsonValue body = json.root();
+  EXPECT_EQ(body.at("content").string(), " 5 6 7");
+  EXPECT_EQ(body.at("tokens").elements()[2].integer(), 7);
+  EXPECT_EQ(body.at("prompt").string(), "1 2 3 4");
+  EXPECT_EQ(body.at("stop_type").string(), "limit");
+  EXPECT_EQ(body.at("tokens_predicted").integer(), 3);
+  EXPECT_EQ(body.at("tokens_evaluated").integer(), 4);
+  EXPECT_EQ(body.at("generation_settings").at("n_predict").integer(), 3);
+  EXPECT_EQ(body.at("generation_settings").at("seed").integer(), 9);
+  EXPECT_FALSE(body.at("truncated").boolean() || body.at("has_new_line").boolean());
+  EXPECT_FALSE(body.has("completion_probabilities"));
+  EXPECT_THAT(made->body(), HasSubstr(kTimings));
+}
+
+TEST(Answer, LlamaServersCompletionSaysWhatEndedIt) {
+  Made word(test::numbers(), Api::llama, R"({"prompt":[1],"stop":["9","6"]})");
+  word.token(5);
+  word.token(6);
+  EXPECT_THAT(word->body(), HasSubstr(R"("stop_type":"word","stopping_word":"6")"));
+  EXPECT_THAT(word->body(), HasSubstr(R"("content":" 5 ","tokens":[])"));
+  Made eos(test::numbers(), Api::llama, R"({"prompt":[1]})");
+  eos.end(RequestEnd::stop, 0);
+  EXPECT_THAT(eos->body(), HasSubstr(R"("stop_type":"eos","stopping_word":"")"));
+  Made full(test::numbers(), Api::llama, R"({"prompt":[1]})");  // to the end of the context, as without n_predict
+  for (int i = 0; i < 62; ++i) full.token(5);
+  full.end(RequestEnd::length, 5);
+  EXPECT_THAT(full->body(), HasSubstr(R"("truncated":true,"stop_type":"limit")"));
+}
+
+TEST(Answer, LlamaServersCompletionIsAListOfSeveral) {
+  Made made(test::numbers(), Api::llama, R"({"prompt":[[1],[2]]})");
+  made.end(RequestEnd::length, 5, 0);
+  made.end(RequestEnd::length, 6, 1);
+  const JsonFile json = JsonFile::parse(made->body(), "body");
+  ASSERT_EQ(json.root().size(), 2U);
+  EXPECT_EQ(json.root().elements()[1].at("index").integer(), 1);
+  EXPECT_EQ(json.root().elements()[1].at("content").string(), " 6");
+  EXPECT_EQ(json.root().elements()[1].at("prompt").string(), "2");
+}
+
+TEST(Answer, LlamaServersStreamEndsWithAnObjectOfAllButTheText) {
+  Made made(test::numbers(), Api::llama, R"({"prompt":[1],"stream":true,"n_probs":1})");
+  EXPECT_EQ(made.take({.token = 5, .logprob = -1, .top = {{8, -0.5F}}}, 0),
+            "data: {\"index\":0,\"content\":\" 5\",\"tokens\":[5],\"stop\":false,\"tokens_predicted\":1,"
+            "\"tokens_evaluated\":1,\"completion_probabilities\":[{\"id\":5,\"token\":\" 5\",\"bytes\":[32,53],"
+            "\"logprob\":-1,\"top_logprobs\":[{\"id\":8,\"token\":\" 8\",\"bytes\":[32,56],\"logprob\":-0.5}]}]}\n\n");
+  EXPECT_THAT(made.end(RequestEnd::stop, 0), HasSubstr(R"("content":"","tokens":[],"stop":true,)"));
+  EXPECT_EQ(made->last_chunks(), "");
+}
+
+TEST(Answer, APromptOfTextsAndIdsIsOne) {
+  const ServedModel model = test::storyteller();
+  const auto prompt = [&](const std::string& json) {
+    return prepare(model, read_generation_request(Api::llama, R"({"prompt":)" + json + "}")).sequences[0].prompt;
+  };
+  std::vector<int> wanted = {7, 8};
+  for (const int token : story(" upon")) wanted.push_back(token);
+  wanted.push_back(9);
+  EXPECT_EQ(prompt(R"([7,8," upon",9])"), wanted);
+  EXPECT_EQ(prompt(R"([[7,8," upon",9]])"), wanted);
+  EXPECT_EQ(prompt(R"({"prompt_string":" upon"})"), prompt(R"(" upon")"));
+}
+
+TEST(Answer, LlamaServersBiasesNameTextsToo) {
+  const ServedModel model = test::storyteller();
+  const auto bias = [&](const std::string& json) {
+    return prepare(model, read_generation_request(Api::llama, R"({"prompt":"a","logit_bias":)" + json + "}"))
+        .sequences[0]
+        .logit_bias;
+  };
+  const std::map<int, float> wanted = {{7, -1.0F}, {story(" king")[0], -100.0F}};
+  ASSERT_EQ(story(" king").size(), 1U);
+  EXPECT_EQ(bias(R"([[7,-1],[" king",false]])"), wanted);
+  EXPECT_EQ(bias(R"({"7":-1," king":false})"), wanted);
+}
+
+TEST(Answer, WithoutCachePromptNobodySharesIt) {
+  const ServedModel model = test::numbers();
+  const auto salt = [&](const std::string& members) {
+    return prepare(model, read_generation_request(Api::llama, R"({"prompt":[1])" + members + "}"))
+        .sequences[0]
+        .cache_salt;
+  };
+  EXPECT_EQ(salt(R"(,"cache_prompt":true)"), "");
+  EXPECT_NE(salt(R"(,"cache_prompt":false)"), "");
+  EXPECT_NE(salt(R"(,"cache_prompt":false)"), salt(R"(,"cache_prompt":false)"));
+}
+
 TEST(Answer, AStreamedChatHasTheseChunks) {
   Made made(test::storyteller(), Api::chat, chat_body(R"(,"stream":true)"));
   const std::vector<int> tokens = story(" there");

@@ -329,6 +329,45 @@ TEST_F(FrontTest, TokenizesInBothDialects) {
   EXPECT_THAT(answer("/tokenize", "{}"), HasSubstr("lacks"));
 }
 
+TEST_F(FrontTest, LaysOutAConversation) {
+  model = test::storyteller();
+  start();
+  const auto answer = [&](const std::string& path, const std::string& body) {
+    const auto exchange = post(path, body);
+    loop.run_until([&] { return exchange->has_ended; });
+    return exchange->body;
+  };
+  const std::string chat = R"({"messages":[{"role":"user","content":"Once upon"}]})";
+  EXPECT_EQ(answer("/apply-template", chat), R"({"prompt":"Once upon"})");
+  const size_t count = test::storyteller_tokenizer().encode("Once upon", false).size();
+  EXPECT_EQ(answer("/v1/chat/completions/input_tokens", chat),
+            fmt::format(R"({{"object":"response.input_tokens","input_tokens":{}}})", count));
+  EXPECT_THAT(answer("/apply-template", "{}"), HasSubstr("lacks \\\"messages\\\""));
+}
+
+TEST_F(FrontTest, SaysHowTheModelIsSampled) {
+  model = test::storyteller();
+  model.folder = "models/storyteller";
+  start();
+  const auto props = get("/props");
+  const JsonFile json = JsonFile::parse(props->body, "props");
+  const JsonValue usual = json.root().at("default_generation_settings");
+  EXPECT_EQ(usual.at("n_ctx").integer(), 256);
+  EXPECT_EQ(usual.at("params").at("seed").integer(), 7);
+  EXPECT_EQ(usual.at("params").at("n_predict").integer(), -1);
+  EXPECT_EQ(json.root().at("total_slots").integer(), kSlots);
+  EXPECT_EQ(json.root().at("model_path").string(), "models/storyteller");
+  EXPECT_EQ(json.root().at("chat_template").string(), model.chat_template->source());
+}
+
+TEST_F(FrontTest, SaysWhatCanBeAsked) {
+  start();
+  const JsonFile json = JsonFile::parse(get("/openapi.json")->body, "openapi.json");
+  const JsonValue paths = json.root().at("paths");
+  for (const char* path : {"/v1/chat/completions", "/completion", "/v1/models/{id}", "/metrics", "/openapi.json"})
+    EXPECT_TRUE(paths.has(path)) << path;
+}
+
 TEST_F(FrontTest, ShowsSlotsOnlyIfAllowed) {
   start();
   EXPECT_EQ(get("/slots")->status(), 501);
