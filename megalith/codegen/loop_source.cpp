@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <set>
 
+#include "megalith/base/capacity_error.h"
 #include "megalith/base/error.h"
 #include "megalith/base/plain_text.h"
 #include "megalith/codegen/loop_expression.h"
@@ -105,8 +106,9 @@ Kernel with_whole_shapes(Kernel kernel) {
 
 class LoopEmitter {
  public:
-  LoopEmitter(const Kernel& kernel, LoopTarget target, const std::string& name)
+  LoopEmitter(const Kernel& kernel, LoopTarget target, const std::string& name, const std::set<std::string>& aligned)
       : kernel_(with_whole_shapes(kernel)),
+        aligned_(aligned),
         is_gpu_(target != LoopTarget::cpu),
         is_emulated_(target == LoopTarget::emulated),
         domains_(kernel_),
@@ -137,6 +139,7 @@ class LoopEmitter {
 
  private:
   const Kernel kernel_;
+  const std::set<std::string>& aligned_;
   const bool is_gpu_, is_emulated_;
   loop::Domains domains_;
   loop::Parallel parallel_;
@@ -252,11 +255,14 @@ class LoopEmitter {
     const auto argument = [&](const TensorArgument& tensor, bool is_written) {
       const std::string type =
           fmt::format("{}{}*", is_written ? "" : "const ", LoopExpressions::element_type(*tensor.dtype));
-      if (is_kernel())
-        parameters.push_back(fmt::format("{} __restrict__ {}", type, tensor.name));
-      else
-        lines += fmt::format("  {} __restrict__ const {} = static_cast<{}>(tensors[{}]);\n", type, tensor.name, type,
-                             result_.tensors.size());
+      const bool is_aligned = aligned_.contains(tensor.name);
+      if (is_kernel()) parameters.push_back(fmt::format("{} __restrict__ {}", type, tensor.name));
+      if (is_kernel() && is_aligned)
+        lines += fmt::format("  {0} = static_cast<{1}>(__builtin_assume_aligned({0}, 16));\n", tensor.name, type);
+      if (!is_kernel())
+        lines += fmt::format("  {} __restrict__ const {} = static_cast<{}>({}tensors[{}]{});\n", type, tensor.name,
+                             type, is_aligned ? "__builtin_assume_aligned(" : "", result_.tensors.size(),
+                             is_aligned ? ", 16)" : "");
       result_.tensors.push_back(tensor.name);
     };
     for (const TensorArgument& tensor : kernel_.tensors)
@@ -325,19 +331,20 @@ class LoopEmitter {
       const bool is_shared = is_gpu_ && parallel_.spaces.at(name) == Space::block;
       const int64_t bytes = bytes_of(name, axes);
       if (is_shared) shared += bytes;
-      MEGALITH_CHECK(
-          !is_kernel() || is_shared || bytes <= kMaxThread,
-          "{} {} would take {} bytes of each thread, at most {}: subscript it by the inames of threads, or make "
-          "it shared",
-          prefix_, name, bytes, kMaxThread);
+      if (is_kernel() && !is_shared && bytes > kMaxThread)
+        throw CapacityError(
+            fmt::format("{} {} would take {} bytes of each thread, at most {}: subscript it by the inames of threads, "
+                        "or make it shared",
+                        prefix_, name, bytes, kMaxThread));
       const bool is_everyones = is_shared || !is_gpu_;
       const char* before = is_emulated_ ? "" : is_shared ? "__shared__ " : "";
       lines += fmt::format("  {}{} {}{}[{}];\n", before, LoopExpressions::element_type(*tensor(name).dtype), name,
                            is_emulated_ && !is_everyones ? "[kThreads]" : "",
                            std::max<int64_t>(1, bytes / element_bytes(tensor(name))));
     }
-    MEGALITH_CHECK(shared <= kMaxShared, "{} a block would take {} bytes of shared memory, at most {}", prefix_, shared,
-                   kMaxShared);
+    if (shared > kMaxShared)
+      throw CapacityError(
+          fmt::format("{} a block would take {} bytes of shared memory, at most {}", prefix_, shared, kMaxShared));
     return lines;
   }
 
@@ -571,9 +578,10 @@ std::array<int64_t, 3> LoopSource::blocks(const std::vector<int64_t>& values) co
   return result;
 }
 
-LoopSource emit_loops(const Kernel& kernel, LoopTarget target, const std::string& name) {
+LoopSource emit_loops(const Kernel& kernel, LoopTarget target, const std::string& name,
+                      const std::set<std::string>& aligned) {
   loop::check_scheduled(kernel);
-  return LoopEmitter(kernel, target, name).run();
+  return LoopEmitter(kernel, target, name, aligned).run();
 }
 
 }  // namespace megalith::codegen

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -37,7 +38,8 @@ struct LoopSource {
 ///   extern "C" void NAME(void* const* tensors, const long long* sizes, const float* attributes);
 /// (emulated, `sizes` ends with the number of blocks along each axis) and on a GPU a __global__ function with an argument
 /// for each. UserError if a tag asks for what cannot be, and where a
-/// subscript of a tensor depends on data: nobody would check it.
-LoopSource emit_loops(const loop::Kernel& kernel, LoopTarget target, const std::string& name);
+/// subscript of a tensor depends on data: nobody would check it. `aligned`: tensors that begin at a multiple of 16 bytes.
+LoopSource emit_loops(const loop::Kernel& kernel, LoopTarget target, const std::string& name,
+                      const std::set<std::string>& aligned = {});
 
 }  // namespace megalith::codegen

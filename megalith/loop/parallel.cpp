@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <set>
 
+#include "megalith/base/capacity_error.h"
 #include "megalith/base/error.h"
 #include "megalith/loop/access.h"
 #include "megalith/loop/instance.h"
@@ -149,7 +150,7 @@ class Analysis {
     result_.num_threads[axis] = std::max<int64_t>(result_.num_threads[axis], isl_val_get_num_si(most.get()) + 1);
     int64_t all = 1;
     for (const int64_t number : result_.num_threads) all *= number;
-    MEGALITH_CHECK(all <= 1024, "{} a block would have {} threads: at most 1024", prefix_, all);
+    if (all > 1024) throw CapacityError(fmt::format("{} a block would have {} threads: at most 1024", prefix_, all));
   }
 
   // ---- who runs what ------------------------------------------------------------------------------------------------

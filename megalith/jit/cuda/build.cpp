@@ -24,14 +24,14 @@ constexpr const char* kCubin = "/kernel.cubin";
 constexpr const char* kPtx = "/kernel.ptx";
 constexpr const char* kLog = "/log.txt";
 
-std::string key_of(const std::string& source, const std::string& architecture) {
+std::string key_of(const std::string& source, const std::string& architecture, const std::vector<std::string>& flags) {
   std::string text;
   auto add = [&](std::string_view part) { text += fmt::format("{}:{}\n", part.size(), part); };
   add(source);
   add(architecture);
   add(nvrtc_version());
   add(nvrtc_identity());  // it says 12.4 of each 12.4.x
-  for (const std::string& flag : codegen::cuda_compile_flags(architecture)) add(flag);
+  for (const std::string& flag : flags) add(flag);
   add(MEGALITH_VERSION);
   return hash_hex(text);
 }
@@ -66,8 +66,7 @@ bool take(CudaBuild& build, const std::string& source, const KernelCache& cache)
 
 // A cache that cannot be written costs time, never a result.
 void keep(CudaBuild& build, const NvrtcResult& result, const std::string& name, const std::string& source,
-          const KernelCache& cache) {
-  std::vector<std::string> flags = codegen::cuda_compile_flags(build.architecture);
+          const KernelCache& cache, std::vector<std::string> flags) {
   flags.push_back("--gpu-architecture=" + build.architecture);
   std::string workspace;
   try {
@@ -106,19 +105,20 @@ std::string target_with_architecture(const std::string& target) {
 }
 
 CudaBuild compile_cubin(const std::string& name, const std::string& source, const std::string& architecture,
-                        const KernelCache& cache) {
+                        const KernelCache& cache, const std::vector<std::string>& given_flags) {
   const auto start = std::chrono::steady_clock::now();
+  const std::vector<std::string> flags = given_flags.empty() ? codegen::cuda_compile_flags(architecture) : given_flags;
   CudaBuild build;
   build.architecture = architecture;
-  build.key = key_of(source, architecture);
+  build.key = key_of(source, architecture, flags);
   const bool look = option_integer("MEGALITH_ALWAYS_COMPILE") == 0;
   if (look && take(build, source, cache)) return build;
   const CacheLock lock = cache.lock(build.key);
   if (look && take(build, source, cache)) return build;
   const Progress progress("compiling " + name, 0);
-  NvrtcResult result = nvrtc_compile(source, name, architecture, codegen::cuda_compile_flags(architecture));
+  NvrtcResult result = nvrtc_compile(source, name, architecture, flags);
   build.compile_ms = milliseconds_since(start);
-  keep(build, result, name, source, cache);
+  keep(build, result, name, source, cache, flags);
   build.resources = result.resources;
   build.ptx = std::move(result.ptx);
   build.cubin = std::move(result.cubin);
@@ -153,7 +153,8 @@ void take_edited_cubin(CudaBuild& build, const std::string& path) {
 }  // namespace
 
 CudaBuild build_cubin(Pipeline& pipeline, const std::string& name, const std::string& source,
-                      const std::string& architecture, const KernelCache& cache) {
+                      const std::string& architecture, const KernelCache& cache,
+                      const std::vector<std::string>& flags) {
   const StageSpec ptx_stage{"ptx", "kernel.ptx"}, cubin_stage{"cubin", "kernel.cubin"};
   CudaBuild build;
   build.architecture = architecture;
@@ -166,7 +167,7 @@ CudaBuild build_cubin(Pipeline& pipeline, const std::string& name, const std::st
   if (edited_ptx)
     take_edited_ptx(build, name, *edited_ptx);
   else if (!edited_cubin)
-    build = compile_cubin(name, source, architecture, cache);
+    build = compile_cubin(name, source, architecture, cache, flags);
   ptx_report.ms = milliseconds_since(start);
   ptx_report.from = edited_ptx ? StageFrom::override_file : build.cache_hit ? StageFrom::cache : StageFrom::computed;
   if (pipeline.wants_artifact(ptx_stage) && !build.ptx.empty()) pipeline.artifact(ptx_stage, build.ptx, ptx_report);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "megalith/jit/cache.h"
 #include "megalith/jit/cuda/nvrtc.h"
@@ -21,14 +22,17 @@ struct CudaBuild {
   double compile_ms = 0;
 };
 
-/// Finds the cubin in the cache, or compiles and stores it.
+/// Finds the cubin in the cache, or compiles and stores it. `flags` of NVRTC: those of persistent kernels
+/// (codegen::cuda_compile_flags()), or those given here.
 CudaBuild compile_cubin(const std::string& name, const std::string& source, const std::string& architecture,
-                        const KernelCache& cache = KernelCache::from_environment());
+                        const KernelCache& cache = KernelCache::from_environment(),
+                        const std::vector<std::string>& flags = {});
 
 /// The stages "ptx" (kernel.ptx) and "cubin" (kernel.cubin) of `pipeline`, which are one call of the compiler. An
 /// edited PTX is assembled by nvJitLink, an edited cubin is taken as it is; neither goes into the cache.
 CudaBuild build_cubin(Pipeline& pipeline, const std::string& name, const std::string& source,
-                      const std::string& architecture, const KernelCache& cache);
+                      const std::string& architecture, const KernelCache& cache,
+                      const std::vector<std::string>& flags = {});
 
 /// "cuda:sm_90a" is a target for that architecture, "cuda" one for the GPU of this machine.
 bool is_cuda_target(const std::string& target);

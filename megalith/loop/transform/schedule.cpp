@@ -5,6 +5,7 @@
 
 #include <sstream>
 
+#include "megalith/base/capacity_error.h"
 #include "megalith/base/error.h"
 #include "megalith/base/hash.h"
 #include "megalith/loop/check.h"
@@ -47,6 +48,8 @@ Schedule Schedule::then(const std::string& line) const {
       next.kernel_ = run_step(kernel_, line, others_);
       check_scheduled(next.kernel_);
     });
+  } catch (const CapacityError& error) {
+    throw CapacityError(fmt::format("{} (\"{}\")", error.what(), line));
   } catch (const UserError& error) { throw UserError(fmt::format("{} (\"{}\")", error.what(), line)); }
   next.steps_.push_back(fmt::format("{}", fmt::join(words, " ")));
   return next;

@@ -3,11 +3,13 @@
 #include "megalith/jit/cuda/driver.h"
 #include "megalith/runtime/protocol.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <functional>
 #include <set>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -319,7 +321,7 @@ Code cuModuleGetFunction(void** function, void*, const char* name) {
   const auto found = functions.find(name);
   return *function = found == functions.end() ? static_cast<void*>(&state) : found->second, 0;
 }
-Code cuFuncGetAttribute(int* value, int, void*) { return *value = 0, 0; }
+Code cuFuncGetAttribute(int* value, int which, void*) { return *value = which == 0 ? state.max_threads : 0, 0; }
 Code cuFuncSetAttribute(void*, int, int) { return 0; }
 Code cuTensorMapEncodeTiled(void* map, int, unsigned, Address, const unsigned long long*, const unsigned long long*,
                             const unsigned*, const unsigned*, int, int, int, int) {
@@ -353,6 +355,9 @@ static Code measure(void* function, void** parameters) {
 }
 Code cuLaunchKernelEx(const void* config, void* function, void** parameters, void**) {
   FAKE("cuLaunchKernelEx");
+  const auto& shape = *static_cast<const megalith::jit::CudaLaunchConfig*>(config);
+  for (const auto& [to, from] : {std::pair(state.grid, &shape.grid_x), {state.block, &shape.block_x}})
+    std::copy(from, from + 3, to);
   if (state.has_sides && (function == &probe_pieces || function == &probe_pages)) return measure(function, parameters);
   if (function != &worker || !state.worker_never_ends) return 0;
   Stream& stream = *static_cast<Stream*>(static_cast<const megalith::jit::CudaLaunchConfig*>(config)->stream);

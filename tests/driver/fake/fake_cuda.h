@@ -27,10 +27,12 @@ struct FakeCuda {
   int num_owned = 0;         // streams, events, modules and page-locked memory that were not freed yet
   int freed_while_used = 0;  // page-locked memory that was freed while copies from it had not been made
   bool has_sides = false;    // its L2, as an H200's: odd multiprocessors are on the other one
-  bool worker_never_ends = false;  // once launched
-  bool worker_begins = true;       // else it waits for the card
-  int waits_for_ever = 0;          // calls that wait for it, made after that
-  const void* launch = nullptr;    // megalith::runtime::Launch of the worker that never ends
+  bool worker_never_ends = false;        // once launched
+  bool worker_begins = true;             // else it waits for the card
+  int waits_for_ever = 0;                // calls that wait for it, made after that
+  int max_threads = 0;                   // of a block of any kernel; 0: the driver does not say
+  unsigned grid[3] = {}, block[3] = {};  // of the newest launch
+  const void* launch = nullptr;          // megalith::runtime::Launch of the worker that never ends
 
   void reset() {
     const std::lock_guard guard(mutex);
@@ -38,7 +40,7 @@ struct FakeCuda {
     fails_after.clear();
     calls.clear();
     version = 13000, num_devices = 1, reserved_bytes = 1024, sticky = 0, freed_while_used = 0;
-    launches_cooperatively = true, has_sides = false;
+    launches_cooperatively = true, has_sides = false, max_threads = 0;
     worker_never_ends = false, worker_begins = true, waits_for_ever = 0, launch = nullptr;
     total_bytes = size_t{1} << 30;
   }
