@@ -22,6 +22,9 @@ constexpr Option kOptions[] = {
     {"MEGALITH_PRODUCTS", "auto",
      "What a CPU multiplies with weights in bf16: f32, bf16 (rounded to it first), amx (likewise, by tiles), or auto, "
      "which is what it is fastest with."},
+    {"MEGALITH_INTERPRET", "0",
+     "1: loop kernels of one's own that are made from now on are run by the interpreter, in float64 "
+     "(docs/loops-python.md)."},
     {"MEGALITH_NVJITLINK", "", "nvJitLink's library, as a path; default the first that is found. Only for edited PTX."},
     {"MEGALITH_NVRTC", "", "NVRTC's library, as a path; default the first that is found."},
     {"MEGALITH_LOG", "warn", "What is logged to stderr: quiet, warn, info or debug."},

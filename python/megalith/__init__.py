@@ -5,10 +5,11 @@
     for piece in model.generate("Once upon a time", max_new_tokens=60, stream=True):
         print(piece, end="", flush=True)
 
-``Engine`` takes prompts at any time, from any thread and from asyncio. ``PersistentKernel`` builds a kernel layer by layer; ``Graph`` and ``compile`` are what it stands on.
+``Engine`` takes prompts at any time, from any thread and from asyncio. ``PersistentKernel`` builds a kernel layer by layer; ``Graph`` and ``compile`` are what it stands on. ``megalith.loop``
+has loop kernels of one's own.
 """
 
-from megalith import _megalith, signatures
+from megalith import _megalith, loop, signatures
 from megalith._megalith import (
     CompiledKernel,
     Error,
@@ -66,6 +67,7 @@ __all__ = [
     "cuda_devices",
     "get_configurations_from_gpu",
     "load",
+    "loop",
     "operator",
     "to_device",
 ]

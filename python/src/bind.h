@@ -41,6 +41,7 @@ void bind_operator(nanobind::module_& module);  // Operator, Registry, checks of
 void bind_graph(nanobind::module_& module);     // Graph
 void bind_task(nanobind::module_& module);      // TaskGraph
 void bind_jit(nanobind::module_& module);       // compile(), CompiledKernel
+void bind_loop(nanobind::module_& module);      // LoopKernel
 void bind_tensors(nanobind::module_& module);   // TensorView
 void bind_runtime(nanobind::module_& module);   // DeviceArray, devices
 void bind_model(nanobind::module_& module);     // Tokenizer

@@ -1,4 +1,5 @@
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include "megalith/jit/compile.h"
@@ -36,6 +37,15 @@ void bind_jit(nb::module_& module) {
                      for (const jit::StageReport& stage : report.stages) names.push_back(stage.name);
                      return names;
                    })
+      .def_prop_ro(
+          "times",
+          [](const jit::CompileReport& report) {
+            std::vector<std::tuple<std::string, double, std::string>> times;
+            for (const jit::StageReport& stage : report.stages)
+              times.emplace_back(stage.name, stage.ms, jit::stage_from_name(stage.from));
+            return times;
+          },
+          "(stage, milliseconds, \"computed\", \"cache\" or \"override\") of each.")
       .def("__str__", &jit::CompileReport::table)
       .def("__repr__", [](const jit::CompileReport& report) {
         return fmt::format("<compile report of {}: {} stages, {:.0f} ms>", report.kernel, report.stages.size(),

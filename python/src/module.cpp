@@ -9,6 +9,7 @@ NB_MODULE(_megalith, module) {
   megalith::python::bind_graph(module);
   megalith::python::bind_task(module);
   megalith::python::bind_jit(module);
+  megalith::python::bind_loop(module);
   megalith::python::bind_tensors(module);
   megalith::python::bind_runtime(module);
   megalith::python::bind_model(module);

@@ -2,7 +2,7 @@
 set(python_layers test_layers.py test_rules.py)
 set(python_mpk test_mpk.py test_mpk_kernel.py test_mpk_script.py)
 set(python_attention test_attention.py test_faults.py test_operators.py test_layer_operators.py test_profile.py test_in_place.py)
-set(python_engine test_engine.py)
+set(python_engine test_engine.py test_loops.py)
 set(python_rest test_errors.py test_lifetime.py test_model.py test_examples.py test_graph.py test_docs.py test_cuda_compile.py test_token_loop.py test_speculation.py test_online.py
                 test_fake_gpu.py test_interrupt.py test_types.py test_ends.py test_tensors.py test_misuse.py)
 foreach(part layers mpk attention engine rest)
