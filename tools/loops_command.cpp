@@ -6,14 +6,17 @@
 #include <sstream>
 
 #include "megalith/base/error.h"
+#include "megalith/base/file.h"
 #include "megalith/codegen/loop_source.h"
+#include "megalith/jit/cuda/build.h"
+#include "megalith/jit/open_schedule.h"
 #include "megalith/jit/random_loops.h"
-#include "megalith/loop/infer.h"
 #include "megalith/loop/parallel.h"
 #include "megalith/loop/tag.h"
 #include "megalith/loop/text.h"
-#include "megalith/loop/transform/schedule.h"
+#include "megalith/ops/registry.h"
 #include "tools/command.h"
+#include "tools/loops_run.h"
 #include "tools/terminal.h"
 
 namespace megalith::tools {
@@ -21,16 +24,23 @@ namespace megalith::tools {
 namespace {
 
 struct LoopsOptions {
-  std::string file, schedule, target = "cpu";
-  bool each = false, source = false;
+  std::string file, schedule, target = "cpu", sizes;
+  bool each = false, source = false, counts = false, assembly = false, check = false, bench = false;
   int64_t random = 0, seed = 1;
 };
 
-loop::Kernel read_kernel(const std::string& file) {
-  loop::Kernel kernel = loop::parse_kernel(read_input(file));
-  loop::infer_types(kernel);
-  loop::infer_shapes(kernel);
-  return kernel;
+// A file, or the loop kernel of an operator, whose types a graph gives: f32 here.
+jit::OpenSchedule read_kernel(const std::string& file) {
+  const auto registry = ops::builtin();
+  if (registry->has(file) && !file_exists(file)) {
+    const graph::Operator& op = registry->get(file);
+    MEGALITH_CHECK(!op.loops.empty(), "the operator {} has no loop kernel of its own", file);
+    std::string text = fmt::format("kernel {}\n", op.name);
+    for (const loop::Attribute& attribute : op.attributes)
+      text += fmt::format("attribute {} = {}\n", attribute.name, attribute.value);
+    return jit::OpenSchedule(text + op.loops);
+  }
+  return jit::OpenSchedule(read_input(file));
 }
 
 // What the tags come to: who has which temporary, and where threads wait.
@@ -68,20 +78,21 @@ int run_random(const LoopsOptions& options) {
 
 int run_loops(const LoopsOptions& options) {
   if (options.random > 0) return run_random(options);
+  if (options.target != "cpu" && !jit::is_cuda_target(options.target))
+    throw UsageError{fmt::format("--target: \"{}\" is none of cpu, cuda, cuda:sm_90a", options.target)};
   if (options.file.empty()) throw UsageError{"FILE is missing: want a loop kernel, or --random N"};
-  loop::Schedule schedule(read_kernel(options.file));
-  if (options.schedule.empty()) loop::check_scheduled(schedule.kernel());
+  jit::OpenSchedule schedule = read_kernel(options.file);
   std::istringstream lines(options.schedule.empty() ? std::string() : read_input(options.schedule));
   std::string line;
   for (int number = 1; std::getline(lines, line); ++number) {
-    const size_t before = schedule.steps().size();
+    const size_t before = schedule.schedule().steps().size();
     try {
       schedule = schedule.then(line);
     } catch (const UserError& error) {
       throw UserError(fmt::format("{}, line {}: {}", options.schedule, number, error.what()));
     }
-    if (options.each && schedule.steps().size() > before)
-      print(fmt::format("# {}\n{}{}\n", schedule.steps().back(), loop::print(schedule.kernel()),
+    if (options.each && schedule.schedule().steps().size() > before)
+      print(fmt::format("# {}\n{}{}\n", schedule.schedule().steps().back(), loop::print(schedule.kernel()),
                         summary(schedule.kernel())));
   }
   if (!options.each) print(loop::print(schedule.kernel()) + summary(schedule.kernel()));
@@ -90,16 +101,28 @@ int run_loops(const LoopsOptions& options) {
     const std::string name = schedule.kernel().name.empty() ? "kernel" : schedule.kernel().name;
     print("\n" + codegen::emit_loops(schedule.kernel(), target, name).text);
   }
+  if (!options.counts && !options.assembly && !options.check && !options.bench) return kExitOk;
+  const runtime::LoopKernel kernel(std::move(schedule), {});
+  const LoopSizes sizes = parse_loop_sizes(options.sizes);
+  if (options.counts) print(count_text(kernel, sizes));
+  if (options.assembly) print(assembly_text(kernel, sizes, options.target));
+  if (options.check) print(check_text(kernel, sizes, options.target));
+  if (options.bench) print(bench_text(kernel, sizes, options.target));
   return kExitOk;
 }
 
 Action declare_loops(Arguments& arguments) {
   auto options = std::make_shared<LoopsOptions>();
-  arguments.positional("FILE", options->file, "a loop kernel as text; - is stdin", false);
+  arguments.positional("FILE", options->file, "a loop kernel as text, - for stdin; or an operator's name", false);
   arguments.text("--apply", options->schedule, "FILE", "a schedule: a step a line");
   arguments.flag("--each", options->each, "the kernel after each step");
   arguments.flag("--source", options->source, "the function that comes of it");
-  arguments.choice("--target", options->target, {"cpu", "cuda"}, "for which the source is");
+  arguments.text("--target", options->target, "TARGET", "cpu, cuda or cuda:sm_90a: for which the source is");
+  arguments.text("--sizes", options->sizes, "N=1024,M=64", "of the kernel, for what follows");
+  arguments.flag("--counts", options->counts, "operations and accesses");
+  arguments.flag("--asm", options->assembly, "the assembly, of a GPU PTX");
+  arguments.flag("--check", options->check, "run it on random numbers, and hold it against the interpreter");
+  arguments.flag("--bench", options->bench, "time it, beside a copy");
   arguments.integer("--random", options->random, "no file: this many random kernels under random schedules, checked");
   arguments.integer("--seed", options->seed, "of the first of them");
   return [options] { return run_loops(*options); };
@@ -108,7 +131,7 @@ Action declare_loops(Arguments& arguments) {
 }  // namespace
 
 Command loops_command() {
-  return {"loops", "schedule a loop kernel: each step, its checks, the source",
+  return {"loops", "schedule a loop kernel: each step, its checks, the source, its speed",
           "megalith loops matmul.loops --apply matmul.schedule --source --target cuda", declare_loops};
 }
 

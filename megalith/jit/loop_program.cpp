@@ -84,7 +84,7 @@ LoopProgram compile_loop_program(const Kernel& scheduled, const LoopSpecializati
   LoopProgram program;
   program.target = target_with_architecture(target);
   const std::string function = function_name(scheduled.name);
-  // Each specialisation has a folder of its own among the artifacts.
+  // Each specialization has a folder of its own among the artifacts.
   const std::string text = loop::print(scheduled) + "\n" + known.text();
   Pipeline pipeline(fmt::format("{}-{}", function, hash_hex(text).substr(0, 8)), std::move(options));
 

@@ -1,4 +1,4 @@
-// A scheduled loop kernel of one's own as machine code: specialised for what is known of its arguments, through the stages
+// A scheduled loop kernel of one's own as machine code: specialized for what is known of its arguments, through the stages
 // "loops" (loops.txt), "emit" (kernel.cpp or kernel.cu) and "assemble" (kernel.so; on a GPU "ptx" and "cubin"). They pass
 // the door that all stages pass (jit/stage.h), so they can be looked at and changed, and what is compiled is found again
 // in the cache.
@@ -29,7 +29,7 @@ struct LoopSpecialization {
 inline constexpr int64_t kLoopMultiple = 16, kLoopAlignment = 16;
 
 struct LoopProgram {
-  loop::Kernel kernel;  // scheduled and specialised
+  loop::Kernel kernel;  // scheduled and specialized
   codegen::LoopSource source;
   std::string text;    // that was compiled: `source`, or an edited one
   std::string target;  // "cpu", "cuda:sm_90a"

@@ -51,7 +51,7 @@ LoopKernel::LoopKernel(jit::OpenSchedule schedule, LoopSpecializing specializing
                        has_name(signature_->sizes(), name, std::identity()) ||
                        has_name(schedule_.schedule().origin().parameters, name, &loop::Parameter::name) ||
                        schedule_.schedule().origin().find_tensor(name),
-                   "{} there is no tensor and no size \"{}\" that would not be specialised", signature_->prefix(),
+                   "{} there is no tensor and no size \"{}\" that would not be specialized", signature_->prefix(),
                    name);
 }
 

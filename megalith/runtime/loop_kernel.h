@@ -1,5 +1,5 @@
 // A loop kernel of one's own, to be called: a schedule, and what was compiled of it. A call finds by its arguments' types,
-// places and sizes what is specialised for them, with one look-up and no allocation, or compiles it.
+// places and sizes what is specialized for them, with one look-up and no allocation, or compiles it.
 //
 //   runtime::LoopKernel scale("{ [i] : 0 <= i < n }\nb[i] = 2 * a[i]");
 //   scale = scale.then("split i 16 -> o p").then("vectorise p");
@@ -54,7 +54,7 @@ class LoopKernel {
   /// Sizes from shapes, checked (LoopSignature::find_sizes()). With all tensors there, they are checked, too.
   void find_sizes(LoopCall& call) const;
 
-  /// What is specialised for the call, if it was compiled before. Tensors without an address count as aligned.
+  /// What is specialized for the call, if it was compiled before. Tensors without an address count as aligned.
   LoadedLoops* find(const LoopCall& call) const;
   /// The same, or compiles it. Safe from several threads, each waits for the others. `made`: set to what was compiled, or
   /// found in the cache, if this call did.

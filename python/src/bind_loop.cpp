@@ -258,7 +258,6 @@ nb::object PyLoopKernel::call(const nb::args& args, const nb::kwargs& kwargs) co
   const bool makes_outputs = std::any_of(call.tensors.begin() + static_cast<ptrdiff_t>(num_inputs),
                                          call.tensors.begin() + static_cast<ptrdiff_t>(num_tensors),
                                          [](const LoopTensor& tensor) { return !tensor.is_there; });
-  for (size_t i = num_inputs; i < num_tensors; ++i) call.tensors[i].on_gpu = call.tensors[0].on_gpu;
   runtime::LoadedLoops* loaded = interprets_ ? nullptr : kernel_.find(call);
   if (!loaded && !interprets_) {
     std::shared_ptr<const jit::LoopProgram> made;
@@ -440,7 +439,7 @@ void bind_kernel(nb::module_& module) {
              const std::set<std::string>& never) {
             new (self) PyLoopKernel(LoopKernel(other.kernel().schedule(), {alignment, divisibility, ones, never}));
           },
-          "other"_a, "alignment"_a, "divisibility"_a, "ones"_a, "never"_a, "`other`, specialised otherwise.")
+          "other"_a, "alignment"_a, "divisibility"_a, "ones"_a, "never"_a, "`other`, specialized otherwise.")
       .def("__call__", &PyLoopKernel::call, "args"_a, "kwargs"_a)
       .def("describe", &PyLoopKernel::describe, "args"_a, "kwargs"_a,
            "(sizes, dtypes, GPU or -1, stream) of a call with these arguments.")

@@ -7,15 +7,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 #include <vector>
 
 #include "megalith/base/error.h"
 #include "megalith/base/file.h"
+#include "megalith/jit/loop_program.h"
 #include "megalith/jit/random_loops.h"
 #include "megalith/loop/domain.h"
 #include "megalith/loop/infer.h"
 #include "megalith/loop/text.h"
+#include "megalith/loop/transform/random_schedule.h"
 #include "megalith/loop/transform/schedule.h"
 
 namespace megalith::jit {
@@ -237,6 +240,57 @@ TEST(Loops, WhatRandomSchedulesGiveComputesTheSame) {
   EXPECT_GT(report.num_refused, 20);
   EXPECT_GT(report.num_barriers, 0);
   EXPECT_LT(report.num_without, 12);
+}
+
+// What is known of sizes is written in behind a schedule: all of them, every second one, or that they are multiples.
+TEST(Loops, WhatIsSpecializedAfterRandomSchedulesComputesTheSame) {
+  struct Case {
+    loop::RandomCase random;
+    loop::Kernel kernel;
+    LoopSource source;
+  };
+  std::vector<Case> cases;
+  for (uint64_t seed = 500; seed < 512; ++seed) {
+    const loop::RandomCase random = loop::random_case(seed, 6);
+    LoopSpecialization known;
+    size_t number = 0;
+    for (const auto& [name, value] : random.binding.sizes) {
+      if (!random.schedule.kernel().is_parameter(name)) continue;
+      if (number++ % 2 == seed % 2 || seed % 3 == 0)
+        known.constants[name] = value;
+      else if (value % kLoopMultiple == 0)
+        known.multiples.insert(name);
+    }
+    const loop::Kernel kernel = specialize(random.schedule.kernel(), known);
+    for (const auto& [target, suffix] : {std::pair(LoopTarget::cpu, "c"), {LoopTarget::emulated, "g"}}) try {
+        cases.push_back(
+            {random, kernel, codegen::emit_loops(kernel, target, fmt::format("known_{}_{}", seed, suffix))});
+      } catch (const UserError&) {  // a temporary whose size is no number
+      }
+  }
+  ASSERT_GT(cases.size(), 15u);
+  std::vector<LoopSource> sources;
+  for (const Case& one : cases) sources.push_back(one.source);
+  const CompiledLoops compiled = CompiledLoops::compile(sources, kQuick);
+  for (const Case& one : cases) {
+    Arrays inputs;
+    const loop::Kernel bound = loop::bind_sizes(one.random.schedule.origin(), one.random.binding);
+    for (const loop::TensorArgument& tensor : bound.tensors) {
+      if (tensor.role != loop::Role::input && tensor.role != loop::Role::inout) continue;
+      std::vector<int64_t> shape;
+      for (const loop::Expr& size : tensor.shape) shape.push_back(*loop::constant_value(size));
+      Array& array = inputs[tensor.name] = Array::zeros(shape);
+      for (size_t at = 0; at < array.values.size(); ++at) array.values[at] = static_cast<double>(at * 7 % 13) - 6;
+    }
+    Arrays wanted = inputs, found = inputs;
+    loop::interpret(one.random.schedule.origin(), one.random.binding, wanted);
+    compiled.run(one.source, one.kernel, one.random.binding, found);
+    for (const auto& [name, array] : wanted)
+      for (size_t at = 0; at < array.values.size(); ++at)
+        ASSERT_NEAR(found.at(name).values[at], array.values[at], 1e-4 * (1 + std::abs(array.values[at])))
+            << one.source.name << ": " << name << "\n"
+            << one.source.text;
+  }
 }
 
 // The page shows what the example gives.

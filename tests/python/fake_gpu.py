@@ -136,6 +136,19 @@ def an_operator_of_ones_own():
         raise AssertionError("code that computes nothing is right")
 
 
+def loop_kernels_of_ones_own():
+    """They are made for the card and launched; outputs lie where inputs do."""
+    kernel = megalith.loop.kernel("{ [i] : 0 <= i < n } y[i] = 2 * x[i]").split("i", 64, outer="g.0", inner="l.0")
+    x = megalith.to_device(np.ones(100, np.float32))
+    y = kernel(x)
+    assert isinstance(y, megalith.DeviceTensor) and y.shape == (100,) and y.dtype == np.float32
+    assert kernel(x, y, stream=0) is y and ".target sm_90a" in kernel.asm["ptx"]
+    expect("y lies in the host's memory, and x on GPU 0", kernel, x, np.ones(100, np.float32))
+    expect("x lies on a GPU, and the interpreter runs on the host", kernel._made(), x)
+    assert megalith.loop.do_bench(lambda: kernel(x, y), gpu=0, flush=False, warmup_ms=0, rep_ms=0) == 1
+    expect("y[0] is 0, want 2", kernel.check, x, against=np.full(100, 2), target="cuda")  # since nothing computes
+
+
 def a_profiled_kernel():
     with tempfile.TemporaryDirectory() as folder:
         b = Bench("cuda", profile=True, trace_name=os.path.join(folder, "copy"))
@@ -177,6 +190,7 @@ if __name__ == "__main__":
     a_kernel_with_everything()
     tables_on_the_gpu_are_looked_at()
     an_operator_of_ones_own()
+    loop_kernels_of_ones_own()
     a_profiled_kernel()
     a_fork_is_told()
     print("as on a GPU")

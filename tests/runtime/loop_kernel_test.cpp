@@ -1,4 +1,4 @@
-// Loop kernels of one's own: what they are specialised for, what a wrong call is told, and that the stages can be changed.
+// Loop kernels of one's own: what they are specialized for, what a wrong call is told, and that the stages can be changed.
 #include "megalith/runtime/loop_kernel.h"
 
 #include <gmock/gmock.h>

@@ -12,7 +12,7 @@ from megalith import _megalith, arguments
 from megalith._megalith import UserError
 from megalith.arguments import shown
 from megalith.loop.steps import add_methods
-from megalith.tensors import DeviceTensor, dtype_name, numpy_dtype
+from megalith.tensors import DeviceTensor, dtype_name, numpy_dtype, to_device
 
 __all__ = ["Check", "Kernel", "add_listener", "kernel", "remove_listener"]
 
@@ -166,7 +166,7 @@ class Kernel(_megalith.LoopKernel):
         ones: Optional[bool] = None,
         never: Optional[Iterable[str]] = None,
     ) -> "Kernel":
-        """The kernel, specialised otherwise; what is left out stays as it is.
+        """The kernel, specialized otherwise; what is left out stays as it is.
 
         ``alignment``: arrays that begin at a multiple of 16 bytes are told from others; ``divisibility``: sizes that are
         multiples of 16; ``ones``: sizes that are 1; ``never``: arrays and sizes of which nothing is assumed. All are in
@@ -228,15 +228,16 @@ class Kernel(_megalith.LoopKernel):
         seed: int = 0,
         **sizes: Any,
     ) -> Check:
-        """Runs it and compares every output with ``against``: a function of the inputs, or arrays; left out, the kernel
-        without its schedule in the interpreter, which is slow. ``inputs``: left out, random ones for ``sizes``.
+        """Runs it and compares every output with ``against``: a function of the inputs as numpy arrays, or arrays; left out,
+        the kernel without its schedule in the interpreter, which is slow. ``inputs``: left out, random ones for ``sizes``.
         UserError naming the first element that is wrong."""
         import numpy
 
+        on_gpu = arguments.text("check", "the target", target) != "cpu"
         given = list(inputs) or self._random_inputs(_sizes("check", sizes), seed)
         named = {} if inputs else _sizes("check", sizes)
-        device = [_megalith_to_device(one) for one in given] if target.startswith("cuda") else given
-        before = [numpy.array(one) for one in given] if not target.startswith("cuda") else given
+        before = [_on_host(one) for one in given]
+        device = [to_device(one) if on_gpu and isinstance(one, numpy.ndarray) else one for one in given]
         made = self(*device, **named)
         names = [name for name, role, *_ in self.arguments if role == "output"]
         found = list(made) if isinstance(made, tuple) else [] if made is None else [made]
@@ -254,7 +255,7 @@ class Kernel(_megalith.LoopKernel):
         largest = 0.0
         outputs = {}
         for name, have, want in zip(names, found, wanted):
-            have = have.numpy() if isinstance(have, DeviceTensor) else numpy.asarray(have)
+            have = _on_host(have)
             outputs[name] = have
             largest = max(largest, _difference(name, have, numpy.asarray(want, dtype=numpy.float64), rtol, atol))
         return Check(named, largest, outputs)
@@ -320,10 +321,13 @@ def _described(name: str, specimen: Any) -> Tuple[str, Sequence[int]]:
     return dtype_name(specimen.dtype), [int(size) for size in specimen.shape]
 
 
-def _megalith_to_device(array: Any) -> DeviceTensor:
-    from megalith.tensors import to_device
+def _on_host(array: Any) -> Any:
+    """A copy as a numpy array."""
+    import numpy
 
-    return to_device(array)
+    if isinstance(array, DeviceTensor):
+        return array.numpy()
+    return numpy.array(array.detach().cpu() if hasattr(array, "detach") else array)
 
 
 def _interpreted(made: Kernel, inputs: Sequence[Any], sizes: Dict[str, int]) -> List[Any]:
