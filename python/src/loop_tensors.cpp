@@ -86,21 +86,47 @@ nb::object call_method(nb::handle object, PyObject* name) {
   return nb::steal(value);
 }
 
-// torch's dtypes are objects, one each.
-std::optional<DType> torch_dtype(nb::handle dtype) {
+// dtypes of torch and numpy are objects, one each.
+std::optional<DType> dtype_of_object(nb::handle dtype) {
   static auto* const known = new std::vector<std::pair<PyObject*, DType>>;
   for (const auto& [object, type] : *known)
     if (object == dtype.ptr()) return type;
-  const std::string text = nb::str(dtype).c_str();
-  static constexpr std::pair<const char*, DType> kNames[] = {
-      {"torch.float32", DType::f32}, {"torch.bfloat16", DType::bf16}, {"torch.float16", DType::f16},
-      {"torch.int8", DType::i8},     {"torch.int32", DType::i32},     {"torch.int64", DType::i64}};
+  std::string text = nb::str(dtype).c_str();
+  if (text.starts_with("torch.")) text.erase(0, 6);
+  static constexpr std::pair<const char*, DType> kNames[] = {{"float32", DType::f32}, {"bfloat16", DType::bf16},
+                                                             {"float16", DType::f16}, {"int8", DType::i8},
+                                                             {"int32", DType::i32},   {"int64", DType::i64}};
+  constexpr size_t kMost = 64;  // they are kept alive
   for (const auto& [name, type] : kNames)
-    if (text == name) {
+    if (text == name && known->size() < kMost) {
       known->emplace_back(nb::borrow(dtype).release().ptr(), type);
       return type;
     }
   return std::nullopt;
+}
+
+// False if there are too many dimensions.
+bool read_shape(nb::handle dims, LoopTensor& tensor) {
+  if (!PyTuple_Check(dims.ptr()) || PyTuple_GET_SIZE(dims.ptr()) > static_cast<Py_ssize_t>(kMaxLoopDims)) return false;
+  tensor.num_dims = static_cast<int>(PyTuple_GET_SIZE(dims.ptr()));
+  for (int d = 0; d < tensor.num_dims; ++d)
+    tensor.shape[static_cast<size_t>(d)] = whole(PyTuple_GET_ITEM(dims.ptr(), d));
+  return true;
+}
+
+// megalith.DeviceTensor, which is on the first GPU.
+bool read_device_tensor(nb::handle object, LoopTensor& tensor) {
+  static PyObject* const address = word("address");
+  static PyObject* const dtype = word("dtype");
+  static PyObject* const shape = word("shape");
+  const std::optional<DType> type = dtype_of_object(attribute(object, dtype));
+  if (!type || !read_shape(attribute(object, shape), tensor)) return false;
+  tensor.data = PyLong_AsVoidPtr(attribute(object, address).ptr());
+  if (!tensor.data && PyErr_Occurred()) nb::raise_python_error();
+  tensor.dtype = *type;
+  tensor.on_gpu = tensor.writable = tensor.row_major = tensor.is_there = true;
+  tensor.ordinal = 0;
+  return true;
 }
 
 bool read_torch(nb::handle object, LoopTensor& tensor) {
@@ -111,13 +137,9 @@ bool read_torch(nb::handle object, LoopTensor& tensor) {
   static PyObject* const is_cpu = word("is_cpu");
   static PyObject* const get_device = word("get_device");
   static PyObject* const is_contiguous = word("is_contiguous");
-  const std::optional<DType> type = torch_dtype(attribute(object, dtype));
+  const std::optional<DType> type = dtype_of_object(attribute(object, dtype));
   if (!type) return false;
-  const nb::object dims = attribute(object, shape);
-  if (!PyTuple_Check(dims.ptr()) || PyTuple_GET_SIZE(dims.ptr()) > static_cast<Py_ssize_t>(kMaxLoopDims)) return false;
-  tensor.num_dims = static_cast<int>(PyTuple_GET_SIZE(dims.ptr()));
-  for (int d = 0; d < tensor.num_dims; ++d)
-    tensor.shape[static_cast<size_t>(d)] = whole(PyTuple_GET_ITEM(dims.ptr(), d));
+  if (!read_shape(attribute(object, shape), tensor)) return false;
   tensor.on_gpu = attribute(object, is_cuda).ptr() == Py_True;
   if (!tensor.on_gpu && attribute(object, is_cpu).ptr() != Py_True) return false;
   tensor.ordinal = tensor.on_gpu ? static_cast<int>(whole(call_method(object, get_device).ptr())) : 0;
@@ -143,6 +165,7 @@ ArrayKind kind_of(nb::handle object) {
   // ndarray itself: what is made of it may have masks.
   if (from == "numpy" && std::strcmp(type->tp_name, "numpy.ndarray") == 0) kind = ArrayKind::numpy;
   if ((from == "torch" || from.starts_with("torch.nn.")) && nb::hasattr(object, "data_ptr")) kind = ArrayKind::torch;
+  if (from == "megalith.tensors" && std::strcmp(type->tp_name, "DeviceTensor") == 0) kind = ArrayKind::device;
   if (known->size() < kMost) {
     Py_INCREF(type);
     known->emplace_back(type, kind);
@@ -178,8 +201,10 @@ void read_slowly(nb::handle object, const std::string& prefix, const std::string
 
 ArrayKind read_loop_tensor(nb::handle object, const std::string& prefix, const std::string& name, LoopTensor& tensor) {
   const ArrayKind kind = kind_of(object);
-  const bool is_read =
-      kind == ArrayKind::numpy ? read_buffer(object, tensor) : kind == ArrayKind::torch && read_torch(object, tensor);
+  const bool is_read = kind == ArrayKind::numpy    ? read_buffer(object, tensor)
+                       : kind == ArrayKind::torch  ? read_torch(object, tensor)
+                       : kind == ArrayKind::device ? read_device_tensor(object, tensor)
+                                                   : false;
   if (!is_read) read_slowly(object, prefix, name, tensor);
   return kind;
 }

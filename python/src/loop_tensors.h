@@ -11,9 +11,9 @@
 namespace megalith::python {
 
 /// What kind of library an array is of, for outputs that are made like it.
-enum class ArrayKind { numpy, torch, other };
+enum class ArrayKind { numpy, torch, device, other };
 
-/// numpy's arrays and torch's tensors are read here, all others by megalith.tensors. UserError naming `name` for what cannot be
+/// numpy's arrays, torch's tensors and those of megalith.to_device() are read here, all others by megalith.tensors. UserError naming `name` for what cannot be
 /// taken. The memory is the object's: it must live until the kernel has run.
 ArrayKind read_loop_tensor(nanobind::handle object, const std::string& prefix, const std::string& name,
                            runtime::LoopTensor& tensor);

@@ -4,7 +4,9 @@ launches nothing, so all but the kernel's own work is as on a GPU."""
 import gc
 import json
 import os
+import sys
 import tempfile
+import types
 
 import numpy as np
 from conftest import BF16, Bench
@@ -149,6 +151,40 @@ def loop_kernels_of_ones_own():
     expect("y[0] is 0, want 2", kernel.check, x, against=np.full(100, 2), target="cuda")  # since nothing computes
 
 
+class LoopTensor(Tensor):
+    """What is asked of one of torch when a loop kernel is called."""
+
+    __module__ = "torch"
+    is_cuda = True
+
+    def get_device(self):
+        return self.device.index
+
+    def is_contiguous(self):
+        return True
+
+
+class Float32:
+    def __str__(self):
+        return "torch.float32"
+
+
+def loop_kernels_run_on_torchs_stream():
+    streams = []
+    inner = types.SimpleNamespace(_cuda_getCurrentRawStream=lambda index: streams.append(index) or 0)
+    sys.modules["torch"] = types.SimpleNamespace(_C=inner)
+    kernel = megalith.loop.kernel("{ [i, j] : 0 <= i < n and 0 <= j < m } y[i, j] = 2 * x[i, j]").tag("i", "g.0")
+    memories = [megalith.to_device(np.zeros((4, 32), np.float32)) for _ in range(2)]
+    x, y = (LoopTensor(memory, 0) for memory in memories)
+    x.dtype = y.dtype = Float32()
+    assert kernel(x, y) is y and streams == [0]
+    kernel(x, y, stream=0)
+    assert streams == [0]
+    y.device.index = 1
+    expect("y lies on GPU 1, and x on GPU 0", kernel, x, y)
+    del sys.modules["torch"]
+
+
 def a_profiled_kernel():
     with tempfile.TemporaryDirectory() as folder:
         b = Bench("cuda", profile=True, trace_name=os.path.join(folder, "copy"))
@@ -191,6 +227,7 @@ if __name__ == "__main__":
     tables_on_the_gpu_are_looked_at()
     an_operator_of_ones_own()
     loop_kernels_of_ones_own()
+    loop_kernels_run_on_torchs_stream()
     a_profiled_kernel()
     a_fork_is_told()
     print("as on a GPU")

@@ -193,6 +193,40 @@ def test_any_library_through_dlpack():
         kernel(out, out)
 
 
+class TorchTensor:
+    """What is asked of one of torch, which need not be there: here in the host's memory."""
+
+    __module__ = "torch"
+    is_cuda, is_cpu = False, True
+
+    class Dtype:
+        def __init__(self, name):
+            self.name = name
+
+        def __str__(self):
+            return f"torch.{self.name}"
+
+    float32 = Dtype("float32")
+    float64 = Dtype("float64")
+
+    def __init__(self, array, dtype=float32):
+        self.array, self.shape, self.dtype = array, array.shape, dtype
+
+    def data_ptr(self):
+        return self.array.ctypes.data
+
+    def is_contiguous(self):
+        return self.array.flags.c_contiguous
+
+
+def test_what_is_asked_of_torch():
+    kernel = loop.kernel("{ [i, j] : 0 <= i < n and 0 <= j < m } b[i, j] = 2 * a[i, j]")
+    a, b = normal(8, 6), TorchTensor(np.zeros((8, 6), np.float32))
+    assert kernel(TorchTensor(a), b) is b and np.array_equal(b.array, 2 * a)
+    with pytest.raises(megalith.UserError, match="a of shape .* is not row-major: pass .contiguous"):
+        kernel(TorchTensor(a.T), b)
+
+
 def test_torch(target):
     torch = pytest.importorskip("torch")
     if target == "cuda" and not torch.cuda.is_available():
