@@ -292,6 +292,25 @@ TEST_F(SafetensorsTest, Renamed) {
   EXPECT_EQ(weights.get("x").name, "b");
 }
 
+// As a draft model's weights stand beside those of the other model.
+TEST_F(SafetensorsTest, JoinTakesInAnotherModel) {
+  const std::vector<float> one = {1}, two = {2};
+  safetensors_write(folder() + "/model.safetensors",
+                    std::vector{tensor("a", DType::f32, {1}, one), tensor("b", DType::f32, {1}, two)});
+  Weights weights = Weights::open(folder());
+  EXPECT_THAT(user_error([&] { weights.join(Weights::open(folder())); }), HasSubstr("both have the tensor \"a\""));
+  weights = Weights::open(folder());
+  {
+    Weights others = Weights::open(folder());
+    others.rename([](const std::string& name) { return "draft." + name; });
+    weights.join(std::move(others));
+  }
+  EXPECT_THAT(weights.names(), ElementsAre("a", "b", "draft.a", "draft.b"));
+  EXPECT_EQ(*reinterpret_cast<const float*>(weights.get("draft.b").bytes.data()), 2);
+  EXPECT_EQ(weights.total_bytes(), 16);
+  weights.check_files();
+}
+
 // What comes instead of safetensors, and what to do about it.
 TEST_F(SafetensorsTest, WeightsInOtherForms) {
   const std::pair<const char*, const char*> kForms[] = {
