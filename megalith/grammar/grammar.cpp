@@ -208,6 +208,11 @@ std::shared_ptr<const Grammar> GrammarCompiler::compile(const GrammarSource& sou
   return grammar;
 }
 
+bool GrammarCompiler::is_at_hand(const GrammarSource& source) const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->places.contains({source.kind, source.text});
+}
+
 CompilerLoad GrammarCompiler::load() const {
   const std::lock_guard lock(impl_->mutex);
   return impl_->load;

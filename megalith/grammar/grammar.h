@@ -110,6 +110,8 @@ class GrammarCompiler {
 
   /// UserError for a source that is no grammar, or too large a one, and if this build has no grammars.
   std::shared_ptr<const Grammar> compile(const GrammarSource& source);
+  /// Whether compile() has it already.
+  bool is_at_hand(const GrammarSource& source) const;
   CompilerLoad load() const;
 
  private:

@@ -35,6 +35,7 @@ const std::string& Matcher::failure() const { refuse(); }
 GrammarCompiler::GrammarCompiler(const Tokenizer&, int64_t, const CompilerLimits&) {}
 GrammarCompiler::~GrammarCompiler() = default;
 std::shared_ptr<const Grammar> GrammarCompiler::compile(const GrammarSource&) { refuse(); }
+bool GrammarCompiler::is_at_hand(const GrammarSource&) const { return true; }
 CompilerLoad GrammarCompiler::load() const { return {}; }
 
 }  // namespace megalith::grammar

@@ -19,6 +19,10 @@ namespace {
 
 constexpr size_t kShownBytes = 120;
 constexpr std::string_view kModels = "/v1/models/";
+// A grammar may take ten seconds (grammar::CompilerLimits), which nobody waits for but those who sent some. With two a single
+// such one does not hold up the others.
+constexpr int kCompilers = 2;
+constexpr size_t kMaxCompiling = 64;
 constexpr const char* kNoFreeSlot = "fail_on_no_slot";
 
 // OpenAI's clients put "/v1" in front; llama-server's need not.
@@ -112,8 +116,9 @@ Front::Front(FrontOptions options, std::function<void(std::function<void()>)> po
                       ++metrics_.replies[status];
                       log(asked, status, details);
                     }},
-                   workers_, metrics_),
-      workers_(options_.tokenizer_threads, options_.most_preparing) {}
+                   workers_, compilers_, metrics_),
+      compilers_(kCompilers, kMaxCompiling, "the grammar compiler"),
+      workers_(options_.tokenizer_threads, options_.most_preparing, "the tokenizer") {}
 
 Front::~Front() = default;
 

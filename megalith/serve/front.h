@@ -79,7 +79,8 @@ class Front {
   bool is_draining_ = false;
   int64_t created_;  // seconds since 1970
   Generations generations_;
-  Workers workers_;  // the last one: its threads work on what is above
+  // The last ones: their threads work on what is above, and those of the first give the others work.
+  Workers compilers_, workers_;
 };
 
 }  // namespace megalith::serve

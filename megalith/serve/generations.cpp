@@ -42,8 +42,9 @@ struct Generations::Call {
   uint64_t first_token_ns = 0;
 };
 
-Generations::Generations(GenerationsOptions options, Server server, Workers& workers, Metrics& metrics)
-    : options_(options), server_(std::move(server)), workers_(workers), metrics_(metrics) {
+Generations::Generations(GenerationsOptions options, Server server, Workers& workers, Workers& compilers,
+                         Metrics& metrics)
+    : options_(options), server_(std::move(server)), workers_(workers), compilers_(compilers), metrics_(metrics) {
   events_ = std::make_shared<EventQueue<CallPointer>>([this] { server_.post([this] { take_events(); }); });
 }
 
@@ -79,31 +80,62 @@ void Generations::start(Api api, Asked asked) {
   };
   calls_.insert(call);
   ++num_preparing_;
-  const bool is_taken = workers_.post([this, call, api] {
-    if (call->is_gone) return server_.post([this] { --num_preparing_, call_if_idle(); });
-    auto prepared = std::make_shared<PreparedRequest>();
-    std::shared_ptr<ApiError> error;
-    try {
-      *prepared = prepare(*model_, read_generation_request(api, call->asked.exchange->request().body));
-    } catch (const ApiError& refused) {
-      error = std::make_shared<ApiError>(refused);
-    } catch (const UserError& refused) {
-      error = std::make_shared<ApiError>(ApiError::invalid(refused.what()));
-    } catch (const std::exception& broken) {
-      error = std::make_shared<ApiError>(ApiError::of_status(500, broken.what()));
-    }
-    server_.post([this, call, prepared, error] {
-      --num_preparing_;
-      if (!call->is_over) error ? fail(call, *error) : submit(call, std::move(*prepared));
-      call_if_idle();
-    });
-  });
+  const bool is_taken = workers_.post([this, call, api] { prepare(call, api); });
   if (is_taken) return;
   --num_preparing_;
   call->is_over = call->is_gone = true;
   calls_.erase(call);
   ++metrics_.refused["queue_full"];
   throw ApiError::of_status(429, "too many prompts wait to become tokens: try again").retry_after(kRetrySeconds);
+}
+
+// On a thread beside the server's. False if the client has gone, or `work` refused it, and all that follows is done.
+bool Generations::attempt(const CallPointer& call, const std::function<void()>& work) {
+  std::shared_ptr<ApiError> error;
+  try {
+    if (!call->is_gone) {
+      work();
+      return true;
+    }
+  } catch (const ApiError& refused) { error = std::make_shared<ApiError>(refused); } catch (const UserError& refused) {
+    error = std::make_shared<ApiError>(ApiError::invalid(refused.what()));
+  } catch (const std::exception& broken) {
+    error = std::make_shared<ApiError>(ApiError::of_status(500, broken.what()));
+  }
+  server_.post([this, call, error] {
+    --num_preparing_;
+    if (error && !call->is_over) fail(call, *error);
+    call_if_idle();
+  });
+  return false;
+}
+
+// A grammar that takes long is compiled elsewhere, so that other prompts become tokens meanwhile.
+void Generations::prepare(const CallPointer& call, Api api) {
+  const auto prepared = std::make_shared<PreparedRequest>();
+  bool waits = false;
+  const bool is_done = attempt(call, [&] {
+    *prepared = prepare_tokens(*model_, read_generation_request(api, call->asked.exchange->request().body));
+    waits = needs_compiler(*model_, *prepared);
+    if (!waits) add_grammar(*model_, *prepared);
+  });
+  if (!is_done) return;
+  if (!waits) return hand_over(call, prepared);
+  const bool is_taken = compilers_.post([this, call, prepared] {
+    if (attempt(call, [&] { add_grammar(*model_, *prepared); })) hand_over(call, prepared);
+  });
+  if (is_taken) return;
+  attempt(call, [] {
+    throw ApiError::of_status(429, "too many grammars wait to be compiled: try again").retry_after(kRetrySeconds);
+  });
+}
+
+void Generations::hand_over(const CallPointer& call, const std::shared_ptr<PreparedRequest>& prepared) {
+  server_.post([this, call, prepared] {
+    --num_preparing_;
+    if (!call->is_over) submit(call, std::move(*prepared));
+    call_if_idle();
+  });
 }
 
 void Generations::submit(const CallPointer& call, PreparedRequest prepared) {

@@ -34,7 +34,8 @@ class Generations {
     std::function<void(const Asked&, HttpReply, const std::optional<LogDetails>&)> reply;
     std::function<void(const Asked&, int status, const std::optional<LogDetails>&)> log;
   };
-  Generations(GenerationsOptions options, Server server, Workers& workers, Metrics& metrics);
+  /// `workers` make prompts into tokens, `compilers` grammars.
+  Generations(GenerationsOptions options, Server server, Workers& workers, Workers& compilers, Metrics& metrics);
   ~Generations();
 
   /// From now on there is a model. `num_slots` sequences are worked on at a time. Both must outlive this.
@@ -60,6 +61,9 @@ class Generations {
   using CallPointer = std::shared_ptr<Call>;
 
   void admit(int64_t sequences);
+  void prepare(const CallPointer& call, Api api);
+  bool attempt(const CallPointer& call, const std::function<void()>& work);
+  void hand_over(const CallPointer& call, const std::shared_ptr<PreparedRequest>& prepared);
   void submit(const CallPointer& call, PreparedRequest prepared);
   void take_events();
   void take(const CallPointer& call, size_t sequence, const engine::RequestEvent& event);
@@ -75,6 +79,7 @@ class Generations {
   GenerationsOptions options_;
   Server server_;
   Workers& workers_;
+  Workers& compilers_;
   Metrics& metrics_;
   const ServedModel* model_ = nullptr;
   engine::TokenService* service_ = nullptr;

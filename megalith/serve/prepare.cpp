@@ -161,7 +161,23 @@ void check_name(const ServedModel& model, const std::optional<std::string>& name
       fmt::format("there is no model \"{}\" here: this server has {}", *name, fmt::join(model.names, ", ")), "model");
 }
 
+bool needs_compiler(const ServedModel& model, const PreparedRequest& prepared) {
+  const auto source = answer_grammar(model, prepared.request, prepared.syntax);
+  return source && model.grammars && !model.grammars->is_at_hand(*source);
+}
+
+void add_grammar(const ServedModel& model, PreparedRequest& prepared) {
+  const grammar::GrammarUse use = grammar_of(model, prepared.request, prepared.syntax, prepared.begins_reasoning);
+  for (engine::Request& sequence : prepared.sequences) sequence.grammar = use;
+}
+
 PreparedRequest prepare(const ServedModel& model, GenerationRequest request) {
+  PreparedRequest prepared = prepare_tokens(model, std::move(request));
+  add_grammar(model, prepared);
+  return prepared;
+}
+
+PreparedRequest prepare_tokens(const ServedModel& model, GenerationRequest request) {
   check_name(model, request.model);
   const int64_t count = request.n * static_cast<int64_t>(std::max<size_t>(request.prompts.size(), 1));
   if (count > model.max_sequences)
@@ -199,7 +215,6 @@ PreparedRequest prepare(const ServedModel& model, GenerationRequest request) {
     sequence.prompt_logprobs = static_cast<int>(std::min<int64_t>(of_prompt, model.vocab_size));
   sequence.priority = request.priority;
   sequence.cache_salt = request.cache_prompt ? request.cache_salt : random_hex();  // which nobody else has
-  sequence.grammar = grammar_of(model, request, syntax, prepared.begins_reasoning);
   const uint64_t seed = sequence.sampling.seed;
   for (size_t p = 0; p < prompts.size(); ++p) {
     check_prompt(model, request, prompts[p]);

@@ -28,6 +28,12 @@ struct PreparedRequest {
 };
 
 /// Makes tokens of the prompts. ApiError for another model, a prompt that is empty or too long, a token that is none.
+PreparedRequest prepare_tokens(const ServedModel& model, GenerationRequest request);
+/// Whether a grammar is to be compiled first, which may take as long as CompilerLimits says.
+bool needs_compiler(const ServedModel& model, const PreparedRequest& prepared);
+/// Gives the answers their grammar, if they have one. ApiError for one that is none, or takes too much.
+void add_grammar(const ServedModel& model, PreparedRequest& prepared);
+/// All of it.
 PreparedRequest prepare(const ServedModel& model, GenerationRequest request);
 /// What is asked for, or else what is usual. Without a seed a random one.
 engine::Sampling sampling_of(const SamplingFields& asked, const SamplingFields& otherwise);

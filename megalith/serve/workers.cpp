@@ -6,8 +6,8 @@
 
 namespace megalith::serve {
 
-Workers::Workers(int threads, size_t most_waiting) : most_waiting_(most_waiting) {
-  for (int i = 0; i < threads; ++i) threads_.push_back(start_thread("the tokenizer", [this] { run(); }));
+Workers::Workers(int threads, size_t most_waiting, const char* name) : most_waiting_(most_waiting) {
+  for (int i = 0; i < threads; ++i) threads_.push_back(start_thread(name, [this] { run(); }));
 }
 
 Workers::~Workers() {

@@ -1,4 +1,4 @@
-// A few threads for what takes too long for the server's own: reading large bodies, templates, tokenisation.
+// A few threads for what takes too long for the server's own: reading large bodies, templates, tokenisation; and others for grammars.
 #pragma once
 
 #include <condition_variable>
@@ -12,7 +12,8 @@ namespace megalith::serve {
 
 class Workers {
  public:
-  Workers(int threads, size_t most_waiting);
+  /// `name`: of a thread, for the system's lists.
+  Workers(int threads, size_t most_waiting, const char* name);
   /// Waits for what is being done; what has not begun is dropped.
   ~Workers();
   Workers(const Workers&) = delete;

@@ -329,6 +329,34 @@ TEST_F(FrontTest, TokenizesInBothDialects) {
   EXPECT_THAT(answer("/tokenize", "{}"), HasSubstr("lacks"));
 }
 
+// Whoever sends a grammar that takes seconds to compile waits for it, and nobody else.
+TEST_F(FrontTest, AHostileGrammarHoldsUpNobodyElse) {
+  if (!grammar::has_grammars()) GTEST_SKIP() << "this build has no grammars";
+  model = test::storyteller();
+  grammar::GrammarCompiler grammars(test::storyteller_tokenizer(), 4096, {.processor_ms = 1000});
+  model.grammars = &grammars;
+  grammars.compile({grammar::GrammarKind::regex, "[0-9]+"});
+  start();
+  const auto ask_for = [&](const std::string& members) {
+    return post("/v1/completions", R"({"prompt":"Once")" + members + "}");
+  };
+  std::string schema;
+  for (int i = 0; i < 2000; ++i)
+    schema += fmt::format(R"({}{{"type":"string","pattern":"^(a|b){{{}}}c+$"}})", i ? "," : "", i);
+  const auto hostile = ask_for(R"(,"guided_json":{"anyOf":[)" + schema + "]}");
+  const auto plain = ask_for("");
+  const auto known = ask_for(R"(,"guided_regex":"[0-9]+")");
+  loop.run_until([&] { return service.requests.size() == 2; });
+  EXPECT_FALSE(hostile->has_ended);
+  emit(1, {5}, RequestEnd::length);
+  EXPECT_EQ(plain->status(), 200);
+  EXPECT_FALSE(hostile->has_ended);
+  loop.run_until([&] { return hostile->has_ended; });
+  EXPECT_EQ(hostile->status(), 400);
+  EXPECT_THAT(hostile->body, HasSubstr("takes too much"));
+  EXPECT_THAT(service.requests, SizeIs(2));
+}
+
 TEST_F(FrontTest, LaysOutAConversation) {
   model = test::storyteller();
   start();

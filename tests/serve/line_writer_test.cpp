@@ -55,7 +55,7 @@ TEST(LineWriter, DropsWhatIsTooMuchAndSaysSo) {
 }
 
 TEST(Workers, TakeNoMoreThanTheyMay) {
-  Workers workers(1, 2);
+  Workers workers(1, 2, "a test");
   std::promise<void> has_begun, may_go_on;
   std::atomic<int> done = 0;
   EXPECT_TRUE(workers.post([&] {
