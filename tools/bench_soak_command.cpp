@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -107,20 +108,34 @@ std::string verdict(const RequestSoakResult& result, bool same_bits) {
   return "";
 }
 
+std::string drafts_line(const engine::ServiceLoad& load) {
+  return fmt::format("  drafts {} times, {}, {} of them right\n", load.drafts, plural(load.drafted_tokens, "token"),
+                     load.accepted_tokens);
+}
+
 int run_request_soak(const SoakOptions& options) {
-  const engine::EngineOptions made = options.model.engine(engine::default_service_batch(options.model.target));
-  engine::Engine engine(options.model.folder(), made);
+  engine::Engine engine(options.model.folder(),
+                        options.model.engine(engine::default_service_batch(options.model.target)));
   const bool same_bits = engine.regimes().size() == 1;
+  // On a CPU a sequence has the same bits in every kernel, so those without drafts show that drafts change nothing.
+  std::optional<engine::Engine> without_drafts;
+  if (options.model.draft_tokens > 0 && !options.model.target.starts_with("cuda")) {
+    ModelOptions plain = options.model;
+    plain.draft_tokens = plain.num_pages = 0;
+    without_drafts.emplace(options.model.folder(), plain.engine(engine::default_service_batch(options.model.target)));
+  }
+  engine::Engine& alone = without_drafts ? *without_drafts : engine;
   std::atomic<bool> goes_on{true};
   const InterruptGuard guard([&] {
     goes_on = false;
     engine.cancel();
+    alone.cancel();
   });
   Progress progress("soaking", options.requests);
   auto last_line = std::chrono::steady_clock::now();
   int64_t done = 0;
   const RequestSoakResult result = soak_requests(
-      engine, {.requests = options.requests, .seed = static_cast<uint64_t>(options.seed)}, [&](int64_t ended) {
+      engine, alone, {.requests = options.requests, .seed = static_cast<uint64_t>(options.seed)}, [&](int64_t ended) {
         progress.advance(ended - std::exchange(done, ended));
         if (jit::milliseconds_since(last_line) > kMillisecondsBetweenLines) {
           last_line = std::chrono::steady_clock::now();
@@ -134,14 +149,15 @@ int run_request_soak(const SoakOptions& options) {
   print(fmt::format(
       "{} in {:.1f} s, {} of them given up: {}, {}, {} preempted\n"
       "  with other tokens than alone {}, with other log-probabilities {}{}\n"
+      "{}"
       "  pages in use {} of {}, {} were; prompt tokens found in the prefix cache {} of {}\n"
       "  resident memory {:.0f} MiB, {:.0f} after a tenth of the requests; open files {}, {} then\n",
       plural(result.ended + result.aborted, "request"), result.seconds, result.aborted, plural(result.tokens, "token"),
       plural(result.steps, "step"), result.after.preemptions, result.other_tokens, result.other_logprobs,
       result.largest_gap > 0 ? fmt::format(", the two likeliest apart by {:.4f} at most", result.largest_gap) : "",
-      result.after.pages_used, result.after.pages, result.before.pages_used, result.after.prefix_hits,
-      result.after.prefix_queries, mib(result.resident_after), mib(result.resident_before), result.descriptors_after,
-      result.descriptors_before));
+      options.model.draft_tokens > 0 ? drafts_line(result.after) : "", result.after.pages_used, result.after.pages,
+      result.before.pages_used, result.after.prefix_hits, result.after.prefix_queries, mib(result.resident_after),
+      mib(result.resident_before), result.descriptors_after, result.descriptors_before));
   if (result.interrupted) return kExitInterrupt;
   const std::string wrong = verdict(result, same_bits);
   if (!wrong.empty()) print(fmt::format("{}\n", wrong));

@@ -60,8 +60,9 @@ std::vector<engine::Request> random_requests(Random& random, const engine::Engin
   for (engine::Request& request : requests) {
     if (random.one_in(2)) request.prompt = prefixes[static_cast<size_t>(random.in(0, kPrefixes - 1))];
     const int64_t rest = random.one_in(8) ? longest / 2 : std::min<int64_t>(longest / 4, 60);
-    const std::vector<int> tokens = random_tokens(random, random.in(1, rest), vocab_size);
-    request.prompt.insert(request.prompt.end(), tokens.begin(), tokens.end());
+    const int64_t times = random.one_in(4) ? 3 : 1;  // what repeats itself is what drafts are made of
+    const std::vector<int> tokens = random_tokens(random, random.in(1, std::max<int64_t>(rest / times, 1)), vocab_size);
+    for (int64_t i = 0; i < times; ++i) request.prompt.insert(request.prompt.end(), tokens.begin(), tokens.end());
     const int64_t room = longest - static_cast<int64_t>(request.prompt.size());
     // A few are given pages again and again, and take them from others where there are none.
     const int64_t most_tokens = random.one_in(8) ? longest / 2 : kMostTokens;
@@ -204,19 +205,19 @@ engine::ServiceLoad settled(const engine::AsyncEngine& service) {
 
 }  // namespace
 
-RequestSoakResult soak_requests(engine::Engine& engine, const RequestSoakOptions& options,
+RequestSoakResult soak_requests(engine::Engine& engine, engine::Engine& alone, const RequestSoakOptions& options,
                                 const std::function<bool(int64_t)>& on_ended) {
   Random random(options.seed);
   const int64_t num_kinds = std::clamp<int64_t>(options.requests / 4, 1, options.kinds);
   const std::vector<engine::Request> kinds = random_requests(random, engine, num_kinds);
-  std::vector<Alone> alone;
+  std::vector<Alone> wanted;
   for (const engine::Request& request : kinds) {
-    const engine::Generation made = engine.generate({request});
-    alone.push_back({made.tokens[0], made.logprobs[0], made.top[0]});
+    const engine::Generation made = alone.generate({request});
+    wanted.push_back({made.tokens[0], made.logprobs[0], made.top[0]});
     if (!on_ended(0)) return {.interrupted = true};
   }
 
-  Soak soak(kinds, std::move(alone));
+  Soak soak(kinds, std::move(wanted));
   engine::AsyncEngine service(engine);
   const engine::ServiceLoad before = service.load();
   const auto begin = Clock::now();

@@ -1,5 +1,5 @@
 // Requests that come and go at random while a kernel runs, for as long as one likes, each compared with what it made alone:
-// the load goes up and down, prompts share their beginnings, a third of the requests are given up at a random token.
+// the load goes up and down, prompts share their beginnings or repeat themselves, a third of the requests are given up at a random token.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,8 @@ struct RequestSoakResult {
   bool interrupted = false;
 };
 
-/// `on_ended`: how many have; false ends it. SystemError if a request has not ended within a minute after the last one.
-RequestSoakResult soak_requests(engine::Engine& engine, const RequestSoakOptions& options,
+/// `alone`: runs each kind first, by itself; the same one, or one without drafts. `on_ended`: how many have; false ends it. SystemError if a request has not ended within a minute after the last one.
+RequestSoakResult soak_requests(engine::Engine& engine, engine::Engine& alone, const RequestSoakOptions& options,
                                 const std::function<bool(int64_t)>& on_ended);
 
 }  // namespace megalith::tools
