@@ -122,6 +122,7 @@ int run_request_soak(const SoakOptions& options) {
   if (options.model.draft_tokens > 0 && !options.model.target.starts_with("cuda")) {
     ModelOptions plain = options.model;
     plain.draft_tokens = plain.num_pages = 0;
+    plain.draft_model.clear();
     without_drafts.emplace(options.model.folder(), plain.engine(engine::default_service_batch(options.model.target)));
   }
   engine::Engine& alone = without_drafts ? *without_drafts : engine;
