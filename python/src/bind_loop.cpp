@@ -164,7 +164,9 @@ void PyLoopKernel::take_named(PyObject* name, PyObject* value, LoopCall& call, T
     MEGALITH_CHECK(PyLong_Check(address.ptr()), "{} stream is {}, want a stream of torch or cupy, or its address",
                    signature.prefix(), shown(value));
     call.stream = PyLong_AsVoidPtr(address.ptr());
-    if (PyErr_Occurred()) nb::raise_python_error();
+    const bool is_address = !PyErr_Occurred();
+    PyErr_Clear();
+    MEGALITH_CHECK(is_address, "{} stream is {}, which is no address", signature.prefix(), shown(value));
   } else {
     throw UserError(fmt::format("{} there is no argument {}: want {}", signature.prefix(), shown(name), usage()));
   }

@@ -262,6 +262,31 @@ LOAD = dict(folder="nowhere", target="cpu", num_workers=2, max_seq_len=64, max_b
 method("megalith.load", lambda: megalith, **LOAD, quantization=None, load_format="auto")
 method("megalith.Engine", lambda: megalith, **LOAD, quantization=None, load_format="auto", max_queue=5, prefix_cache=True)
 
+LOOPS = "{ [i, j] : 0 <= i < n and 0 <= j < m } b[i, j] = a[i, j]"
+loops = once(lambda: megalith.loop.kernel(LOOPS))
+method("loop.kernel", lambda: megalith.loop, text=LOOPS, alignment=True, divisibility=True, ones=True, never=[])
+method("Kernel.split", loops, iname="i", factor=4, outer="o", inner="p")
+method("Kernel.tag", loops, iname="i", tag="g.0")
+method("Kernel.order", loops, iname=["j", "i"])
+method("Kernel.map", loops, iname=["i", "j"], values={"u": "i", "v": "j"})
+method("Kernel.prefetch", loops, tensor="a", sweep=["i"], buffer="s", inames=["p"])
+method("Kernel.fuse", loops, kernel=megalith.loop.kernel("kernel k\n" + LOOPS), input={"x": "y"}, keep=["y"])
+method("Kernel.apply", loops, text="untag i")
+method("Kernel.specialized", loops, alignment=True, divisibility=True, ones=True, never=[])
+method("Kernel.source", loops, target="cpu")
+method("Kernel.counts", loops, n=4, m=4)
+method("Kernel.warmup", loops, a="f32[2, 2]", target="cpu")
+method("Kernel.check", loops, target="cpu", rtol=1.0, atol=1.0, seed=0, n=2, m=2)
+method("Kernel.__call__", loops, a=np.zeros((2, 2), np.float32), b=np.zeros((2, 2), np.float32), n=2, stream=None)
+method(
+    "loop.do_bench", lambda: megalith.loop, function=int, warmup_ms=0, rep_ms=0, quantiles=None, flush=False, gpu=-1, stream=0,
+    before=None,
+)  # fmt: skip
+method(
+    "loop.autotune", lambda: megalith.loop, configs=[{}], key=None, prune=None, model=None, top_k=None, restore=[], reset=[],
+    bench=megalith.loop.do_bench, cache=True,
+)  # fmt: skip
+
 
 def main():
     count = 0

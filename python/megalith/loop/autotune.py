@@ -332,9 +332,12 @@ def autotune(
         made.append(config if isinstance(config, Config) else Config(config))
     if not made:
         raise UserError("[autotune] configs is empty, want at least one configuration")
+    for option, function in (("prune", prune), ("model", model), ("bench", bench)):
+        if not callable(function) and (function is not None or option == "bench"):
+            raise UserError(f"[autotune] {option} is {shown(function)}, want a function")
     names = {
         option: [arguments.text("autotune", option, name) for name in arguments.many("autotune", option, value, _MOST, "names")]
-        for option, value in (("key", key or ()), ("restore", restore), ("reset", reset))
+        for option, value in (("key", () if key is None else key), ("restore", restore), ("reset", reset))
     }
     options = {
         "prune": prune, "model": model, "restore": names["restore"], "reset": names["reset"], "bench": bench,

@@ -76,12 +76,18 @@ def do_bench(
     clock does. ``before()`` runs before each run and is not measured."""
     if not callable(function):
         raise UserError(f"[do_bench] it is {shown(function)}, want a function without arguments")
+    if before is not None and not callable(before):
+        raise UserError(f"[do_bench] before is {shown(before)}, want a function without arguments")
     warmup_ms = arguments.number("do_bench", "warmup_ms", warmup_ms, 0)
     rep_ms = arguments.number("do_bench", "rep_ms", rep_ms, 0)
-    for quantile in quantiles or ():
-        if not 0 <= arguments.number("do_bench", "a quantile", quantile) <= 1:
-            raise UserError(f"[do_bench] a quantile is {quantile}, want 0 to 1")
-    clock = _Clock(arguments.whole("do_bench", "gpu", gpu, -1), stream, flush, before)
+    if quantiles is not None:
+        quantiles = arguments.many("do_bench", "quantiles", quantiles, _MOST_RUNS, "a list of numbers of 0 to 1")
+        for quantile in quantiles:
+            if not 0 <= arguments.number("do_bench", "a quantile", quantile) <= 1:
+                raise UserError(f"[do_bench] a quantile is {quantile}, want 0 to 1")
+    gpu = arguments.whole("do_bench", "gpu", gpu, -1)
+    stream = arguments.whole("do_bench", "stream", stream, 0, 2**63 - 1)
+    clock = _Clock(gpu, stream, arguments.flag("do_bench", "flush", flush), before)
     function()  # which may compile
     estimate = max(statistics.median(clock.times(function, 5)), 1e-4)
     clock.times(function, min(_MOST_RUNS, int(warmup_ms / estimate)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import re
 import sys
 from dataclasses import dataclass
@@ -116,8 +117,10 @@ class Kernel(_megalith.LoopKernel):
         never: Iterable[str] = (),
     ):
         if isinstance(text, os.PathLike):
-            with open(text, encoding="utf-8") as file:
-                text = file.read()
+            try:
+                text = pathlib.Path(text).read_text(encoding="utf-8")
+            except Exception as error:  # of the system, of what is not in UTF-8, and of names with a NUL
+                raise UserError(f"[loop.kernel] the text cannot be read from {shown(text)}: {error}") from None
         super().__init__(
             arguments.text("loop.kernel", "the text", text),
             arguments.flag("loop.kernel", "alignment", alignment),
@@ -182,7 +185,7 @@ class Kernel(_megalith.LoopKernel):
 
     def source(self, target: str = "cpu") -> str:
         """The function that it becomes on a CPU, or for ``"cuda"``; dtypes that are open are f32 there."""
-        if target not in ("cpu", "cuda"):
+        if arguments.text("source", "the target", target) not in ("cpu", "cuda"):
             raise UserError(f'[source] the target is {shown(target)}, want "cpu" or "cuda"')
         return self.source_for(target)
 
@@ -234,7 +237,13 @@ class Kernel(_megalith.LoopKernel):
         import numpy
 
         on_gpu = arguments.text("check", "the target", target) != "cpu"
-        given = list(inputs) or self._random_inputs(_sizes("check", sizes), seed)
+        rtol = arguments.number("check", "rtol", rtol, 0)
+        atol = arguments.number("check", "atol", atol, 0)
+        seed = arguments.whole("check", "seed", seed, 0)
+        try:
+            given = list(inputs) or self._random_inputs(_sizes("check", sizes), seed)
+        except MemoryError as error:
+            raise _megalith.SystemError(f"[check] {error}") from None
         named = {} if inputs else _sizes("check", sizes)
         before = [_on_host(one) for one in given]
         device = [to_device(one) if on_gpu and isinstance(one, numpy.ndarray) else one for one in given]
@@ -250,6 +259,9 @@ class Kernel(_megalith.LoopKernel):
             wanted = against(*before) if callable(against) else against
         if not isinstance(wanted, (tuple, list)):
             wanted = [wanted]
+        for one in wanted:
+            if not hasattr(one, "shape") or not hasattr(one, "dtype") or str(one.dtype) == "object":
+                raise UserError(f"[check] the reference has {shown(one)}, want an array for each of {', '.join(names)}")
         if len(wanted) != len(found):
             raise UserError(f"[check] the reference has {len(wanted)} arrays, want {len(found)}: {', '.join(names)}")
         largest = 0.0

@@ -12,13 +12,14 @@ import re
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
-from megalith import _megalith
+from megalith import _megalith, arguments
 from megalith._megalith import UserError
 from megalith.arguments import shown
 
 __all__ = ["line_of", "step_usages"]
 
 _MOST = 1000  # names that a step takes
+_LARGEST = 2**62  # number; a step says itself what is too large for it
 
 # What one word of a usage is. Words that are none of these make a step whose method takes its line as text.
 _SLOT = re.compile(r"(?P<name>[A-Z]+)(?P<tagged>\[:TAG\])?(?P<many>\.\.\.)?$")
@@ -89,16 +90,20 @@ def _slots(usage: str) -> Optional[Tuple[_Slot, ...]]:
 
 
 def _texts(where: str, value: Any) -> List[str]:
-    values = [value] if isinstance(value, (str, int)) and not isinstance(value, bool) else value
+    values = [value] if isinstance(value, str) or arguments.as_whole(value) is not None else value
     if not isinstance(values, (list, tuple)) or len(values) > _MOST:
         raise UserError(f"[{where}] {shown(value)} is no name, no whole number, and no list of such")
     return [_text(where, one) for one in values]
 
 
 def _text(where: str, value: Any) -> str:
-    if isinstance(value, bool) or not (isinstance(value, str) or hasattr(value, "__index__")):
-        raise UserError(f"[{where}] {shown(value)} is no name and no whole number")
-    text = str(value)
+    if isinstance(value, str):
+        text = arguments.text(where, "a name", value)
+    else:
+        number = arguments.as_whole(value)
+        if number is None:
+            raise UserError(f"[{where}] {shown(value)} is no name and no whole number")
+        text = str(arguments.whole(where, "a number", number, -_LARGEST, _LARGEST))
     if "\n" in text or "#" in text:
         raise UserError(f"[{where}] {shown(value)} has a line end or a #, which are no part of a step")
     return text
@@ -178,7 +183,7 @@ def _given(step: str, usage: str, slots: Iterable[_Slot], args: Tuple[Any, ...],
         name = _name_of(slot)
         if slot.kind in ("many", "list", "joined") and f"{slot.name}s" in kwargs:
             name = f"{slot.name}s"
-        if name in kwargs:
+        if name in kwargs and slot.kind not in ("pairs", "assigned"):
             given[slot.name] = kwargs.pop(name)
             if slot.kind == "swept":
                 given[slot.name] = (given[slot.name], kwargs.pop("sweep", rest.pop(0) if rest else [":"]))
