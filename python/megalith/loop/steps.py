@@ -72,7 +72,8 @@ def _slot(word: str) -> Optional[_Slot]:
 def _slots(usage: str) -> Optional[Tuple[_Slot, ...]]:
     """The slots of a usage, the step's name left out; None if it has what no method can be made of."""
     slots: List[_Slot] = []
-    for word in _words(usage)[1:]:
+    once = re.sub(r"(?<=\]), \.\.\.$", "", usage)  # a line may do it to several; a method does it once
+    for word in _words(once)[1:]:
         slot = _slot(word)
         if slot is None:
             return None
