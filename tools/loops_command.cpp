@@ -12,10 +12,13 @@
 #include "megalith/jit/open_schedule.h"
 #include "megalith/jit/random_loops.h"
 #include "megalith/loop/parallel.h"
+#include "megalith/loop/stages.h"
 #include "megalith/loop/tag.h"
 #include "megalith/loop/text.h"
+#include "megalith/loop/transform/transform.h"
 #include "megalith/ops/registry.h"
 #include "tools/command.h"
+#include "tools/loops_bench.h"
 #include "tools/loops_run.h"
 #include "tools/terminal.h"
 
@@ -26,7 +29,8 @@ namespace {
 struct LoopsOptions {
   std::string file, schedule, target = "cpu", sizes;
   bool each = false, source = false, counts = false, assembly = false, check = false, bench = false;
-  int64_t random = 0, seed = 1;
+  int64_t random = 0, seed = 1, nests = 0;
+  bool duplications = false;
 };
 
 // A file, or the loop kernel of an operator, whose types a graph gives: f32 here.
@@ -45,8 +49,15 @@ jit::OpenSchedule read_kernel(const std::string& file) {
 
 // What the tags come to: who has which temporary, and where threads wait.
 std::string summary(const loop::Kernel& kernel) {
-  const loop::Parallel parallel = loop::make_parallel(kernel);
+  const std::vector<loop::Kernel> stages = loop::split_stages(kernel);
+  if (stages.size() > 1) {
+    std::string text;
+    for (const loop::Kernel& stage : stages) text += fmt::format("# {}:\n{}", stage.name, summary(stage));
+    return text;
+  }
+  const loop::Parallel parallel = loop::make_parallel(stages[0]);
   std::string text = fmt::format("# checked: bounds, order, {}", plural(parallel.num_barriers, "barrier"));
+  if (parallel.num_warp_barriers > 0) text += fmt::format(" ({} of a warp)", parallel.num_warp_barriers);
   int64_t threads = 1;
   for (const int64_t number : parallel.num_threads) threads *= number;
   if (threads > 1) text += fmt::format(", {} threads", threads);
@@ -67,12 +78,14 @@ int run_random(const LoopsOptions& options) {
     all.num_refused += part.num_refused;
     all.num_barriers += part.num_barriers;
     all.num_without += part.num_without;
+    all.num_cut += part.num_cut;
     for (const std::string& wrong : part.wrong) print(wrong + "\n");
     all.wrong.insert(all.wrong.end(), part.wrong.begin(), part.wrong.end());
   }
-  print(fmt::format("{}, {} accepted, {} refused, {}, {} refused as code: {} wrong\n",
+  print(fmt::format("{}, {} accepted, {} refused, {}, {} cut in several, {} refused as code: {} wrong\n",
                     plural(all.num_kernels, "kernel"), plural(all.num_steps, "step"), all.num_refused,
-                    plural(all.num_barriers, "barrier"), plural(all.num_without, "source"), all.wrong.size()));
+                    plural(all.num_barriers, "barrier"), plural(all.num_cut, "kernel"),
+                    plural(all.num_without, "source"), all.wrong.size()));
   return all.wrong.empty() ? kExitOk : kExitError;
 }
 
@@ -80,6 +93,7 @@ int run_loops(const LoopsOptions& options) {
   if (options.random > 0) return run_random(options);
   if (options.target != "cpu" && !jit::is_cuda_target(options.target))
     throw UsageError{fmt::format("--target: \"{}\" is none of cpu, cuda, cuda:sm_90a", options.target)};
+  if (options.nests > 0) return bench_loops(options.nests);
   if (options.file.empty()) throw UsageError{"FILE is missing: want a loop kernel, or --random N"};
   jit::OpenSchedule schedule = read_kernel(options.file);
   std::istringstream lines(options.schedule.empty() ? std::string() : read_input(options.schedule));
@@ -99,8 +113,12 @@ int run_loops(const LoopsOptions& options) {
   if (options.source) {
     const auto target = options.target == "cpu" ? codegen::LoopTarget::cpu : codegen::LoopTarget::cuda;
     const std::string name = schedule.kernel().name.empty() ? "kernel" : schedule.kernel().name;
-    print("\n" + codegen::emit_loops(schedule.kernel(), target, name).text);
+    for (const codegen::LoopSource& source : codegen::emit_stages(schedule.kernel(), target, name))
+      print("\n" + source.text);
   }
+  if (options.duplications)
+    for (const auto& [iname, ids] : loop::duplication_options(schedule.kernel()))
+      print(fmt::format("duplicate {0} -> {0}_copy in {1}\n", iname, fmt::join(ids, " ")));
   if (!options.counts && !options.assembly && !options.check && !options.bench) return kExitOk;
   const runtime::LoopKernel kernel(std::move(schedule), {});
   const LoopSizes sizes = parse_loop_sizes(options.sizes);
@@ -123,6 +141,8 @@ Action declare_loops(Arguments& arguments) {
   arguments.flag("--asm", options->assembly, "the assembly, of a GPU PTX");
   arguments.flag("--check", options->check, "run it on random numbers, and hold it against the interpreter");
   arguments.flag("--bench", options->bench, "time it, beside a copy");
+  arguments.flag("--duplications", options->duplications, "what would give each iname one loop, where they cross");
+  arguments.integer("--bench-nests", options->nests, "no file: time for this many loop nests in a kernel");
   arguments.integer("--random", options->random, "no file: this many random kernels under random schedules, checked");
   arguments.integer("--seed", options->seed, "of the first of them");
   return [options] { return run_loops(*options); };

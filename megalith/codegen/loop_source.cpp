@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <set>
+#include <span>
 
 #include "megalith/base/capacity_error.h"
 #include "megalith/base/error.h"
@@ -19,6 +20,9 @@
 #include "megalith/loop/domain.h"
 #include "megalith/loop/lex.h"
 #include "megalith/loop/parallel.h"
+#include "megalith/loop/rules.h"
+#include "megalith/loop/stages.h"
+#include "megalith/loop/tag.h"
 #include "megalith/loop/text.h"
 #include "megalith/loop/transform/schedule.h"
 
@@ -169,6 +173,8 @@ class LoopEmitter {
     for (const TensorArgument& tensor : kernel_.tensors) names.push_back(tensor.name);
     for (const loop::Parameter& parameter : kernel_.parameters) names.push_back(parameter.name);
     for (const loop::Attribute& attribute : kernel_.attributes) names.push_back(attribute.name);
+    for (const TensorArgument& tensor : kernel_.tensors)
+      if (!tensor.storage.empty()) names.push_back(tensor.storage);
     names.push_back(result_.name);
     for (const std::string& name : names)
       MEGALITH_CHECK(is_identifier(name) && !is_word_of_cpp(name) && !is_kept(name),
@@ -177,9 +183,9 @@ class LoopEmitter {
   }
   static bool is_kept(const std::string& name) {
     static const std::set<std::string> kept = {
-        "tensors",  "sizes",   "attributes", "megalith", "floord",   "thread", "block",  "blocks",    "thread_at",
-        "fma",      "clamp",   "kInfinity",  "kLowest",  "kHighest", "to_f32", "to_i64", "threadIdx", "blockIdx",
-        "blockDim", "gridDim", "u8",         "u16",      "u32",      "u64",    "f64",    "main"};
+        "tensors", "sizes",    "attributes", "megalith", "floord",   "thread", "block",  "blocks",    "thread_at",
+        "fma",     "clamp",    "kInfinity",  "kLowest",  "kHighest", "to_f32", "to_i64", "threadIdx", "blockIdx",
+        "warp",    "blockDim", "gridDim",    "u8",       "u16",      "u32",    "u64",    "f64",       "main"};
     return kept.contains(name) || name.starts_with("sum_of_");
   }
 
@@ -324,10 +330,34 @@ class LoopEmitter {
                    space_name(parallel_.spaces.at(tensor.name)));
   }
 
+  // Memory that temporaries of a block, or on a CPU all, have in common: as much as the largest of them takes.
+  std::map<std::string, int64_t> pool_bytes() const {
+    std::map<std::string, int64_t> pools;
+    for (const auto& [name, axes] : contracted_) {
+      if (tensor(name).storage.empty() || (is_gpu_ && parallel_.spaces.at(name) != Space::block)) continue;
+      int64_t& bytes = pools[tensor(name).storage];
+      bytes = std::max(bytes, bytes_of(name, axes));
+    }
+    return pools;
+  }
+
   std::string own_temporaries() const {
     std::string lines;
     int64_t shared = 0;
+    const std::map<std::string, int64_t> pools = pool_bytes();
+    for (const auto& [pool, bytes] : pools) {
+      const TensorArgument& first = *std::ranges::find(kernel_.tensors, pool, &TensorArgument::storage);
+      lines += fmt::format("  {}{} {}[{}];\n", is_gpu_ && !is_emulated_ ? "__shared__ " : "",
+                           LoopExpressions::element_type(*first.dtype), pool,
+                           std::max<int64_t>(1, bytes / element_bytes(first)));
+      if (is_gpu_) shared += bytes;
+    }
     for (const auto& [name, axes] : contracted_) {
+      if (pools.contains(tensor(name).storage)) {
+        lines += fmt::format("  {}* const {} = {};\n", LoopExpressions::element_type(*tensor(name).dtype), name,
+                             tensor(name).storage);
+        continue;
+      }
       const bool is_shared = is_gpu_ && parallel_.spaces.at(name) == Space::block;
       const int64_t bytes = bytes_of(name, axes);
       if (is_shared) shared += bytes;
@@ -350,36 +380,51 @@ class LoopEmitter {
 
   // ---- the nest -----------------------------------------------------------------------------------------------------
 
-  static bool has_barrier(const NestNode& node) {
-    if (node.iname.empty()) return node.instruction < 0;
-    return std::ranges::any_of(node.body, has_barrier);
+  // Who waits for each other inside of the node: the threads of a block, those of a warp, or none.
+  enum Scope { kBlock, kWarp, kThread };
+  static Scope scope_of(const NestNode& node) {
+    if (node.iname.empty()) return node.instruction >= 0 ? kThread : node.is_warp_barrier ? kWarp : kBlock;
+    Scope scope = kThread;
+    for (const NestNode& child : node.body) scope = std::min(scope, scope_of(child));
+    return scope;
   }
 
-  // In an emulation what stands between barriers is run by one thread after the other.
-  void emit(const std::vector<NestNode>& nodes, const std::vector<std::string>& outer, const isl::set& implemented) {
-    bool in_threads = false;
-    const auto turn_to = [&](bool threads) {
-      if (is_emulated_ && !is_in_thread_ && threads != in_threads) {
-        if (threads)
-          open("for (i64 thread = kThreads - 1; thread >= 0; --thread)"), line("threadIdx = thread_at(thread);");
-        else
-          close();
-        in_threads = threads;
+  // In an emulation what stands between barriers is run by one thread after the other, and what stands between barriers of
+  // the block by one warp after the other.
+  void emit(std::span<const NestNode> nodes, const std::vector<std::string>& outer, const isl::set& implemented) {
+    for (size_t i = 0; i < nodes.size();) {
+      if (!is_emulated_ || scope_ == kThread || scope_of(nodes[i]) == scope_) {
+        emit(nodes[i++], outer, implemented);
+        continue;
       }
-    };
-    for (const NestNode& node : nodes) {
-      turn_to(!has_barrier(node));
-      const bool before = std::exchange(is_in_thread_, is_in_thread_ || in_threads);
-      emit(node, outer, implemented);
-      is_in_thread_ = before;
+      size_t end = i;
+      Scope inside = kThread;
+      for (; end < nodes.size() && scope_of(nodes[end]) > scope_; ++end)
+        inside = std::min(inside, scope_of(nodes[end]));
+      const Scope before = std::exchange(scope_, inside);
+      if (inside == kWarp) {
+        open(fmt::format("for (i64 warp = (kThreads - 1) / {}; warp >= 0; --warp)", loop::kWarpThreads));
+      } else if (before == kWarp) {
+        open(fmt::format("for (i64 thread = min(kThreads, {0} * (warp + 1)) - 1; thread >= {0} * warp; --thread)",
+                         loop::kWarpThreads));
+      } else {
+        open("for (i64 thread = kThreads - 1; thread >= 0; --thread)");
+      }
+      if (inside == kThread) line("threadIdx = thread_at(thread);");
+      emit(nodes.subspan(i, end - i), outer, implemented);
+      close();
+      scope_ = before;
+      i = end;
     }
-    turn_to(false);
   }
-  bool is_in_thread_ = false;
+  Scope scope_ = kBlock;  // around what is being written, in an emulation
 
   void emit(const NestNode& node, std::vector<std::string> outer, const isl::set& implemented) {
     if (node.iname.empty() && node.instruction < 0) {
-      if (is_gpu_) line(is_emulated_ ? "// barrier" : "__syncthreads();");
+      if (is_emulated_)
+        line(node.is_warp_barrier ? "// barrier of a warp" : "// barrier");
+      else if (is_gpu_)
+        line(node.is_warp_barrier ? "__syncwarp();" : "__syncthreads();");
       return;
     }
     if (node.iname.empty()) {
@@ -449,8 +494,7 @@ class LoopEmitter {
     if (!loop::is_block_axis(axis))
       return isl::manage(isl_set_upper_bound_si(
           set, isl_dim_set, last, static_cast<int>(parallel_.num_threads[static_cast<size_t>(axis)]) - 1));
-    for (const std::string& other : kernel_.inames())
-      if (other != iname && loop::axis_of(kernel_, other) == axis) return isl::manage(set);
+    if (parallel_.inames_along[static_cast<size_t>(axis)].size() > 1) return isl::manage(set);
     isl_set* values = domains_.over({iname}).release();
     values = isl_set_insert_dims(values, isl_dim_set, 0, last);
     values = isl_set_reset_space(values, like.space().release());
@@ -555,14 +599,14 @@ class LoopEmitter {
   // ---- the grid -----------------------------------------------------------------------------------------------------
 
   void find_blocks() {
-    for (const std::string& iname : kernel_.inames()) {
-      const auto axis = loop::axis_of(kernel_, iname);
-      if (!axis || !loop::is_block_axis(*axis)) continue;
-      const isl::set values = domains_.over({iname});
-      if (values.is_empty()) continue;
-      const isl::pw_aff most = isl::manage(isl_set_dim_max(values.copy(), 0));
-      result_.last_block[static_cast<size_t>(*axis)].push_back(loop::piecewise_affine(most, result_.sizes));
-    }
+    for (int axis = 0; axis < loop::kNumAxes; ++axis)
+      for (const std::string& iname : parallel_.inames_along[static_cast<size_t>(axis)]) {
+        if (!loop::is_block_axis(axis)) continue;
+        const isl::set values = domains_.over({iname});
+        if (values.is_empty()) continue;
+        const isl::pw_aff most = isl::manage(isl_set_dim_max(values.copy(), 0));
+        result_.last_block[static_cast<size_t>(axis)].push_back(loop::piecewise_affine(most, result_.sizes));
+      }
   }
 };
 
@@ -578,10 +622,22 @@ std::array<int64_t, 3> LoopSource::blocks(const std::vector<int64_t>& values) co
   return result;
 }
 
-LoopSource emit_loops(const Kernel& kernel, LoopTarget target, const std::string& name,
+LoopSource emit_loops(const Kernel& with_rules, LoopTarget target, const std::string& name,
                       const std::set<std::string>& aligned) {
+  const Kernel kernel = loop::without_rules(with_rules);
+  MEGALITH_CHECK(!loop::has_stages(kernel),
+                 "{} it has a barrier over everything, and is a function for each part: emit its stages",
+                 loop::message_prefix(kernel.name));
   loop::check_scheduled(kernel);
   return LoopEmitter(kernel, target, name, aligned).run();
+}
+
+std::vector<LoopSource> emit_stages(const Kernel& kernel, LoopTarget target, const std::string& name) {
+  if (!loop::has_stages(kernel)) return {emit_loops(kernel, target, name)};
+  std::vector<LoopSource> sources;
+  for (const Kernel& stage : loop::split_stages(loop::without_rules(kernel)))
+    sources.push_back(emit_loops(stage, target, fmt::format("{}_{}", name, sources.size())));
+  return sources;
 }
 
 }  // namespace megalith::codegen

@@ -8,6 +8,7 @@
 #include "megalith/base/error.h"
 #include "megalith/jit/loops.h"
 #include "megalith/loop/domain.h"
+#include "megalith/loop/stages.h"
 #include "megalith/loop/text.h"
 #include "megalith/loop/transform/random_schedule.h"
 
@@ -18,7 +19,8 @@ namespace {
 struct Case {
   uint64_t seed;
   loop::RandomCase random;
-  std::vector<codegen::LoopSource> sources;
+  std::vector<loop::Kernel> stages;
+  std::vector<std::vector<codegen::LoopSource>> sources;  // of each target: a function for each stage
 };
 
 loop::Arrays random_inputs(const loop::Kernel& kernel, const loop::Binding& binding, uint64_t seed) {
@@ -54,7 +56,7 @@ RandomLoops check_random_loops(uint64_t first, int count, int num_steps, const s
   std::vector<codegen::LoopSource> all;
   for (int i = 0; i < count; ++i) {
     const uint64_t seed = first + static_cast<uint64_t>(i);
-    Case next{seed, loop::random_case(seed, num_steps), {}};
+    Case next{seed, loop::random_case(seed, num_steps), {}, {}};
     report.num_kernels += 1;
     report.num_steps += static_cast<int>(next.random.schedule.steps().size());
     report.num_refused += static_cast<int>(next.random.refused.size());
@@ -62,10 +64,14 @@ RandomLoops check_random_loops(uint64_t first, int count, int num_steps, const s
          {std::pair(codegen::LoopTarget::cpu, "c"), {codegen::LoopTarget::emulated, "g"}})
       try {
         next.sources.push_back(
-            codegen::emit_loops(next.random.schedule.kernel(), target, fmt::format("random_{}_{}", seed, suffix)));
+            codegen::emit_stages(next.random.schedule.kernel(), target, fmt::format("random_{}_{}", seed, suffix)));
       } catch (const UserError&) { ++report.num_without; }
-    for (const codegen::LoopSource& source : next.sources) report.num_barriers += source.num_barriers;
-    all.insert(all.end(), next.sources.begin(), next.sources.end());
+    next.stages = loop::split_stages(next.random.schedule.kernel());
+    report.num_cut += next.stages.size() > 1 ? 1 : 0;
+    for (const std::vector<codegen::LoopSource>& parts : next.sources) {
+      for (const codegen::LoopSource& part : parts) report.num_barriers += part.num_barriers;
+      all.insert(all.end(), parts.begin(), parts.end());
+    }
     cases.push_back(std::move(next));
   }
   if (all.empty()) return report;
@@ -79,11 +85,12 @@ RandomLoops check_random_loops(uint64_t first, int count, int num_steps, const s
     loop::Arrays again = inputs;
     loop::interpret(schedule.kernel(), one.random.binding, again);
     if (const std::string text = difference(wanted, again); !text.empty()) wrong = "interpreted: " + text;
-    for (const codegen::LoopSource& source : one.sources) {
+    for (const std::vector<codegen::LoopSource>& parts : one.sources) {
       loop::Arrays found = inputs;
-      compiled.run(source, schedule.kernel(), one.random.binding, found);
+      for (size_t stage = 0; stage < parts.size(); ++stage)
+        compiled.run(parts[stage], one.stages[stage], one.random.binding, found);
       if (const std::string text = difference(wanted, found); !text.empty() && wrong.empty())
-        wrong = fmt::format("{}: {}", source.name, text);
+        wrong = fmt::format("{}: {}", parts[0].name, text);
     }
     if (!wrong.empty())
       report.wrong.push_back(

@@ -13,6 +13,7 @@ struct RandomLoops {
   int num_steps = 0;               // accepted
   int num_refused = 0;             // steps that were refused
   int num_barriers = 0;            // in all sources
+  int num_cut = 0;                 // kernels that became several, at a barrier over all blocks
   int num_without = 0;             // sources that the emitter refused, of two for each kernel
   std::vector<std::string> wrong;  // seed, schedule and first difference of those that compute something else
 };

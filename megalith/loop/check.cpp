@@ -11,6 +11,7 @@
 #include "megalith/loop/access.h"
 #include "megalith/loop/function.h"
 #include "megalith/loop/lex.h"
+#include "megalith/loop/rules.h"
 #include "megalith/loop/text.h"
 
 namespace megalith::loop {
@@ -171,7 +172,8 @@ void check_assumptions(const Kernel& kernel) {
                  "{} no sizes are as it assumes: {}", message_prefix(kernel.name), kernel.assumptions);
 }
 
-void check_kernel(const Kernel& kernel) {
+void check_kernel(const Kernel& with_rules) {
+  const Kernel kernel = without_rules(with_rules);
   check_names(kernel);
   check_assumptions(kernel);
   check_bounds(kernel);

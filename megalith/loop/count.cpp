@@ -10,6 +10,7 @@
 #include "megalith/loop/count_points.h"
 #include "megalith/loop/function.h"
 #include "megalith/loop/lex.h"
+#include "megalith/loop/rules.h"
 
 namespace megalith::loop {
 
@@ -19,7 +20,7 @@ namespace {
 class Counter {
  public:
   Counter(const Kernel& kernel, const Binding& binding, const std::vector<Range>& tile)
-      : kernel_(bind_sizes(kernel, binding)), domains_(kernel_), tile_(tile) {
+      : kernel_(bind_sizes(without_rules(kernel), binding)), domains_(kernel_), tile_(tile) {
     for (const Parameter& parameter : kernel_.parameters)
       throw UserError(
           fmt::format("{} the parameter \"{}\" has no value", message_prefix(kernel_.name), parameter.name));
@@ -127,7 +128,7 @@ std::map<std::string, AccessCount> count_accesses(const Kernel& kernel, const Bi
 
   std::vector<std::string> tiled;
   for (const Range& range : tile) tiled.push_back(range.iname);
-  for (const auto& [name, footprint] : Footprints(kernel, binding, tiled).of_tile(tile)) {
+  for (const auto& [name, footprint] : Footprints(without_rules(kernel), binding, tiled).of_tile(tile)) {
     const int64_t bytes = element_bytes(*kernel.find_tensor(name));
     result[name].unique_read_bytes = bytes * count_elements(footprint.reads);
     result[name].unique_write_bytes = bytes * count_elements(footprint.writes);

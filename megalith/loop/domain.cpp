@@ -144,6 +144,7 @@ void check_domain_texts(const Kernel& kernel, const std::function<void(int, cons
   isl_ctx_set_max_operations(context, kMaxOperations);
 
   const std::vector<std::string> inames = kernel.inames();
+  const std::set<std::string> all(inames.begin(), inames.end());
   const std::vector<std::string> parameters = free_parameters(kernel, {});
   auto check = [&](int index, const std::vector<std::string>& tuple, const std::string& body,
                    const std::string& shown) {
@@ -157,9 +158,13 @@ void check_domain_texts(const Kernel& kernel, const std::function<void(int, cons
       complain(index, fmt::format("isl cannot read {}: {}", shown, reason));
     }
   };
-  for (size_t i = 0; i < kernel.domains.size(); ++i)
-    check(static_cast<int>(i), inames, read_domain(kernel.domains[i], kernel.name).body,
-          fmt::format("the domain {}", kernel.domains[i]));
+  for (size_t i = 0; i < kernel.domains.size(); ++i) {
+    const DomainText domain = read_domain(kernel.domains[i], kernel.name);
+    std::vector<std::string> tuple = domain.inames;
+    for (const std::string& name : domain.names)
+      if (all.contains(name)) tuple.push_back(name);
+    check(static_cast<int>(i), tuple, domain.body, fmt::format("the domain {}", kernel.domains[i]));
+  }
   if (!kernel.assumptions.empty()) {
     const std::vector<Token> tokens = lex(kernel.assumptions, kernel.name);
     Cursor cursor(tokens, kernel.name);
@@ -169,44 +174,64 @@ void check_domain_texts(const Kernel& kernel, const std::function<void(int, cons
   }
 }
 
-Domains::Domains(const Kernel& kernel, const Binding& binding) : inames_(kernel.inames()) {
-  const std::vector<std::string> parameters = free_parameters(kernel, binding);
+Domains::Domains(const Kernel& kernel, const Binding& binding)
+    : inames_(kernel.inames()), parameters_(free_parameters(kernel, binding)), prefix_(kernel.name) {
   context_ = read_context(kernel, binding);
+  for (size_t i = 0; i < inames_.size(); ++i) places_[inames_[i]] = i;
   for (const std::string& text : kernel.domains) {
     DomainText domain = read_domain(text, kernel.name);
-    const std::string body = substitute_names(domain.body, binding.sizes);
-    isl::set set = read_isl(isl_text(parameters, inames_, body), kernel.name).intersect_params(context_);
-    std::erase_if(domain.names, [&](const std::string& n) { return std::ranges::find(inames_, n) == inames_.end(); });
-    parts_.push_back({std::move(set), std::move(domain.inames), std::move(domain.names)});
+    std::string body = substitute_names(domain.body, binding.sizes);
+    std::erase_if(domain.names, [&](const std::string& name) { return !places_.contains(name); });
+    for (const std::string& iname : domain.inames) parts_of_[iname].push_back(parts_.size());
+    parts_.push_back({std::move(body), std::move(domain.inames), std::move(domain.names)});
   }
 }
 
 std::vector<std::string> Domains::sorted(const std::vector<std::string>& inames) const {
+  std::set<size_t> places;
+  for (const std::string& iname : inames)
+    if (const auto place = places_.find(iname); place != places_.end()) places.insert(place->second);
   std::vector<std::string> result;
-  for (const std::string& iname : inames_)
-    if (std::ranges::find(inames, iname) != inames.end()) result.push_back(iname);
+  for (const size_t place : places) result.push_back(inames_[place]);
   return result;
 }
 
 isl::set Domains::over(const std::vector<std::string>& inames) const {
-  std::vector<bool> used(parts_.size());
+  const std::vector<std::string> wanted = sorted(inames);
+  const auto [known, is_new] = known_.try_emplace(wanted);
+  if (!is_new && !known->second.is_null()) return known->second;
+  return known->second = read(wanted);
+}
+
+// Only what the texts that count have to do with takes part: a kernel may have hundreds of others.
+isl::set Domains::read(const std::vector<std::string>& inames) const {
+  std::set<size_t> used;
   std::vector<std::string> needed = inames;
-  for (bool grew = true; grew;) {
-    grew = false;
-    for (size_t i = 0; i < parts_.size(); ++i)
-      if (!used[i] && overlaps(parts_[i].inames, needed)) {
-        used[i] = grew = true;
-        needed.insert(needed.end(), parts_[i].mentions.begin(), parts_[i].mentions.end());
+  std::set<std::string> all(inames.begin(), inames.end());
+  for (size_t i = 0; i < needed.size(); ++i) {
+    const auto parts = parts_of_.find(needed[i]);
+    if (parts == parts_of_.end()) continue;
+    for (const size_t part : parts->second) {
+      if (!used.insert(part).second) continue;
+      all.insert(parts_[part].inames.begin(), parts_[part].inames.end());
+      for (const std::string& mentioned : parts_[part].mentions) {
+        all.insert(mentioned);
+        needed.push_back(mentioned);
       }
+    }
   }
-  isl::set result;
-  for (size_t i = 0; i < parts_.size(); ++i)
-    if (used[i]) result = result.is_null() ? parts_[i].set : result.intersect(parts_[i].set);
-  if (result.is_null()) {
+  if (used.empty()) {
     MEGALITH_ASSERT(inames.empty(), "inames {} are in no domain", fmt::join(inames, ", "));
     return isl::manage(isl_set_from_params(context_.copy()));
   }
-  return project_onto(result, inames_, inames);
+  const std::vector<std::string> dimensions = sorted({all.begin(), all.end()});
+  isl::set result;
+  for (const size_t part : used) {
+    const isl::set set =
+        read_isl(isl_text(parameters_, dimensions, parts_[part].body), prefix_).intersect_params(context_);
+    result = result.is_null() ? set : result.intersect(set);
+  }
+  return project_onto(result, dimensions, inames);
 }
 
 isl::set kernel_domain(const Kernel& kernel) { return kernel_domain(kernel, {}); }
@@ -242,6 +267,7 @@ Kernel bind_sizes(const Kernel& kernel, const Binding& binding) {
     substitute_sizes(instruction.value, sizes);
     if (instruction.condition) substitute_sizes(*instruction.condition, sizes);
   }
+  for (Rule& rule : result.rules) substitute_sizes(rule.body, sizes);
   return result;
 }
 

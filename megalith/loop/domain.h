@@ -19,6 +19,7 @@
 #include <isl/cpp.h>
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -60,13 +61,20 @@ class Domains {
 
  private:
   struct Part {
-    isl::set set;                       // over all inames of the kernel
+    std::string body;
     std::vector<std::string> inames;    // that the text lists
     std::vector<std::string> mentions;  // inames of other texts
   };
   std::vector<std::string> inames_;
+  std::map<std::string, size_t> places_;  // of inames among inames_
+  std::vector<std::string> parameters_;
+  std::string prefix_;
   std::vector<Part> parts_;
+  std::map<std::string, std::vector<size_t>> parts_of_;  // the texts that list an iname
   isl::set context_;
+  mutable std::map<std::vector<std::string>, isl::set> known_;  // answers of over()
+
+  isl::set read(const std::vector<std::string>& inames) const;
 };
 
 /// Names of the set's parameters, then of its dimensions: the variables of affine.h forms made from it.

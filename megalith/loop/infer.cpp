@@ -15,6 +15,7 @@
 #include "megalith/loop/affine.h"
 #include "megalith/loop/function.h"
 #include "megalith/loop/lex.h"
+#include "megalith/loop/rules.h"
 #include "megalith/loop/text.h"
 
 namespace megalith::loop {
@@ -195,7 +196,12 @@ Expr static_maximum(const isl::set& subscripts, const isl::set& context, const s
 
 }  // namespace
 
-void infer_types(Kernel& kernel) { TypeInference(kernel).run(); }
+void infer_types(Kernel& kernel) {
+  if (kernel.rules.empty()) return TypeInference(kernel).run();
+  Kernel plain = without_rules(kernel);
+  TypeInference(plain).run();
+  for (TensorArgument& tensor : kernel.tensors) tensor.dtype = plain.find_tensor(tensor.name)->dtype;
+}
 
 std::vector<Expr> inferred_shape(const Kernel& kernel, const std::string& tensor) {
   const Domains domains(kernel);
@@ -230,6 +236,12 @@ std::vector<Expr> inferred_shape(const Kernel& kernel, const std::string& tensor
 }
 
 void infer_shapes(Kernel& kernel) {
+  if (!kernel.rules.empty()) {
+    Kernel plain = without_rules(kernel);
+    infer_shapes(plain);
+    kernel.tensors = std::move(plain.tensors);
+    return;
+  }
   for (TensorArgument& tensor : kernel.tensors) {
     if (tensor.shape_known) continue;
     tensor.shape = inferred_shape(kernel, tensor.name);

@@ -15,6 +15,7 @@
 #include "megalith/loop/lex.h"
 #include "megalith/loop/meeting.h"
 #include "megalith/loop/nest.h"
+#include "megalith/loop/rules.h"
 #include "megalith/loop/text.h"
 
 namespace megalith::loop {
@@ -142,11 +143,24 @@ isl::map runs_before(const Kernel& kernel, size_t first, size_t second, const is
 
 std::vector<Dependence> dependences(const Kernel& kernel, const std::vector<InstanceAccess>& accesses) {
   std::vector<Dependence> found;
+  // Who may meet: accesses to one tensor, or to one storage.
+  std::map<std::string, std::vector<const InstanceAccess*>> groups;
+  const auto memory_of = [&](const InstanceAccess& access) {
+    const TensorArgument* tensor = kernel.find_tensor(access.expr->name);
+    return tensor && !tensor->storage.empty() ? tensor->storage : access.expr->name;
+  };
+  for (const InstanceAccess& access : accesses) groups[memory_of(access)].push_back(&access);
   for (const InstanceAccess& a : accesses)
-    for (const InstanceAccess& b : accesses) {
-      if (a.expr->name != b.expr->name || (!a.is_write && !b.is_write)) continue;
-      if (a.expr->args.size() != b.expr->args.size()) continue;
-      const isl::map meet = a.elements.apply_range(b.elements.reverse());
+    for (const InstanceAccess* other : groups.at(memory_of(a))) {
+      const InstanceAccess& b = *other;
+      if (!a.is_write && !b.is_write) continue;
+      const bool shares = a.expr->name != b.expr->name;
+      if (!shares && a.expr->args.size() != b.expr->args.size()) continue;
+      // Which elements of one lie where those of another do is not looked at.
+      const isl::map meet =
+          shares
+              ? isl::manage(isl_map_from_domain_and_range(a.elements.domain().release(), b.elements.domain().release()))
+              : a.elements.apply_range(b.elements.reverse());
       const isl::map pairs = meet.intersect(runs_before(kernel, a.instruction, b.instruction, meet));
       if (!pairs.is_empty()) found.push_back({&a, &b, pairs});
     }
@@ -180,7 +194,9 @@ std::string example_of(const Kernel& kernel, size_t from, size_t to, const isl::
   return text;
 }
 
-void check_order_kept(const Kernel& before, const Kernel& after, const PointMaps& maps, const std::string& hint) {
+void check_order_kept(const Kernel& written_before, const Kernel& written_after, const PointMaps& maps,
+                      const std::string& hint) {
+  const Kernel before = without_rules(written_before), after = without_rules(written_after);
   const Domains domains(before);
   const auto accesses = instance_accesses(before, domains, [&](const std::string& tensor) {
     return std::ranges::any_of(before.instructions, [&](const Instruction& i) { return i.target.name == tensor; });

@@ -12,6 +12,7 @@
 #include "megalith/loop/isl_limit.h"
 #include "megalith/loop/lex.h"
 #include "megalith/loop/nest.h"
+#include "megalith/loop/rules.h"
 #include "megalith/loop/text.h"
 
 namespace megalith::loop {
@@ -187,7 +188,8 @@ Array Array::zeros(std::vector<int64_t> shape) {
 }
 
 void interpret(const Kernel& kernel, const Binding& binding, Arrays& arrays) {
-  Interpreter interpreter(kernel, binding, arrays);
+  const Kernel plain = without_rules(kernel);
+  Interpreter interpreter(plain, binding, arrays);
   with_isl_limit(kernel.name, [&] { interpreter.prepare(); });
   interpreter.run();
 }

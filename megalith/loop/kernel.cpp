@@ -24,6 +24,11 @@ bool Kernel::is_attribute(const std::string& attribute) const {
   return std::ranges::find(attributes, attribute, &Attribute::name) != attributes.end();
 }
 
+const Rule* Kernel::find_rule(const std::string& rule) const {
+  const auto found = std::ranges::find(rules, rule, &Rule::name);
+  return found == rules.end() ? nullptr : &*found;
+}
+
 std::vector<std::string> Kernel::inames() const {
   if (!order.empty()) return order;
   std::vector<std::string> result;

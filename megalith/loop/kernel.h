@@ -16,6 +16,8 @@
 //     puts another order in the domains' place). So two neighbours
 //     within the same inames run interleaved, point by point; with different inames, one after the other. loop/nest.h
 //     builds this nest, and is used by the interpreter and by every code generator.
+//     A line `barrier` between two instructions ends all loops: what stands before it is done, everywhere, before what
+//     stands behind it begins. On a GPU that takes a kernel for each part (loop/stages.h).
 //   * `sum(k, e)`, `max(k, e)`, `min(k, e)`, `argmax(k, e)` reduce over inames; `sum((j, k), e)` over several;
 //     `sum(k, e, c)` only over points where the condition c holds (c may depend on data: `s <= position[t]`). An empty
 //     sum is 0, an empty max -inf, an empty min +inf. argmax is the lowest iname value that attains the maximum
@@ -29,6 +31,9 @@
 //     lowest i64 over -1 is itself.
 //   * A cast to a whole number, and storing into a narrower one, goes towards 0 and ends at the edges of the type; NaN
 //     becomes the lowest number, which is no place in a tensor.
+//   * `rule f(a) = e` lets expressions say f(x) for e with x in place of a. e may use inames that have a value where f
+//     is called. Rules are a way of writing: without_rules() gives the kernel without them, and that is what is asked,
+//     run and made code of.
 //   * Arithmetic on bf16 and f16 happens in f32; mixing integers and floats gives the float; `/` always gives a float.
 //     Storing rounds to the tensor's dtype, to nearest even; so does a cast to bf16 or f16. The interpreter computes in
 //     float64 and rounds where a cast to those says so, nowhere else.
@@ -74,6 +79,8 @@ struct Instruction {
   std::optional<Expr> condition;        // {if=...}
   std::vector<std::string> within;      // in the order of the domain's inames
   std::vector<std::string> depends_on;  // ids; {dep=a:b}
+  std::vector<std::string> unordered;   // ids; {nosync=a:b}: the author vouches that no thread has to wait for those
+  bool is_behind_barrier = false;       // over all that stands before it
 };
 
 enum class Role { input, output, inout, temporary };
@@ -90,6 +97,7 @@ struct TensorArgument {
   std::vector<Expr> shape;     // empty and shape_known = false: to be inferred from the accesses
   bool shape_known = false;
   Space space = Space::automatic;  // of a temporary
+  std::string storage;             // of a temporary: those that name the same share memory; "" for none
 };
 
 /// A size: bound to an integer for one use of the kernel. A dynamic parameter is bound to its largest value when the
@@ -105,10 +113,32 @@ struct Attribute {
   double value = 0;
 };
 
+/// A name for an expression of other expressions.
+struct Rule {
+  std::string name;
+  std::vector<std::string> arguments;
+  Expr body;
+};
+
 /// What one iname becomes: a loop; an axis along which tasks are cut; the index of a block or of a thread in it, along
-/// axis 0 (the fastest), 1 or 2; a loop that is unrolled; the lanes of a vector; iterations that are interleaved. No tag
-/// changes what the kernel means, and the interpreter does not look at them: loop/parallel.h checks that they may.
-enum class InameTag { loop, task, block_0, block_1, block_2, thread_0, thread_1, thread_2, unroll, vector, interleave };
+/// axis 0 (the fastest), 1 or 2; of a lane in its warp or of a warp in its block, which are the axes 0 and 1 of a block whose
+/// axis 0 is a warp; a loop that is unrolled; the lanes of a vector; iterations that are interleaved. No tag changes what
+/// the kernel means, and the interpreter does not look at them: loop/parallel.h checks that they may.
+enum class InameTag {
+  loop,
+  task,
+  block_0,
+  block_1,
+  block_2,
+  thread_0,
+  thread_1,
+  thread_2,
+  unroll,
+  vector,
+  interleave,
+  lane,
+  warp
+};
 
 struct Kernel {
   std::string name;
@@ -118,6 +148,7 @@ struct Kernel {
   std::vector<std::string> domains;  // isl set text, e.g. "{ [t, h] : 0 <= t < T and 0 <= h < H }"; each iname in one
   std::string assumptions;           // isl constraint text over the parameters, e.g. "n >= 1"; "" for none
   std::vector<Instruction> instructions;
+  std::vector<Rule> rules;
   std::vector<std::string> order;        // of all inames, where it is not the domains'; else empty
   std::map<std::string, InameTag> tags;  // "task.x" and so on are given by position in the partition, not here
   // An opaque kernel states which elements are read and written, but not the arithmetic: it gives footprints and
@@ -129,6 +160,7 @@ struct Kernel {
   TensorArgument* find_tensor(const std::string& name);
   bool is_parameter(const std::string& name) const;
   bool is_attribute(const std::string& name) const;
+  const Rule* find_rule(const std::string& name) const;
   /// All inames, in the order of the loops: `order`, or that in which the domains list them.
   std::vector<std::string> inames() const;
 };

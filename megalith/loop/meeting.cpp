@@ -57,6 +57,7 @@ isl::map compared(const isl::map& like, unsigned a, unsigned b, bool equal) {
 size_t shared_loops(const Kernel& kernel, size_t first, size_t last) {
   size_t shared = kernel.instructions[first].within.size();
   for (size_t i = first; i < last; ++i) {
+    if (kernel.instructions[i + 1].is_behind_barrier) return 0;
     const std::vector<std::string>&a = kernel.instructions[i].within, &b = kernel.instructions[i + 1].within;
     const auto common = std::ranges::mismatch(a, b);
     shared = std::min(shared, static_cast<size_t>(common.in1 - a.begin()));

@@ -8,7 +8,9 @@ std::vector<NestNode> build_nest(const Kernel& kernel) {
   for (size_t i = 0; i < kernel.instructions.size(); ++i) {
     const std::vector<std::string>& within = kernel.instructions[i].within;
     size_t shared = 0;
-    while (shared < open.size() && shared < within.size() && open[shared] == within[shared]) ++shared;
+    while (!kernel.instructions[i].is_behind_barrier && shared < open.size() && shared < within.size() &&
+           open[shared] == within[shared])
+      ++shared;
 
     // The open loops are always the last of their siblings.
     std::vector<NestNode>* body = &roots;

@@ -9,11 +9,13 @@
 
 namespace megalith::loop {
 
-/// Either a loop over `iname` with a body, or (iname empty) one instruction.
+/// Either a loop over `iname` with a body, or (iname empty) one instruction. What is neither is a barrier, which
+/// loop/parallel.h puts in.
 struct NestNode {
   std::string iname;
   std::vector<NestNode> body;
-  int instruction = -1;  // index into Kernel::instructions
+  int instruction = -1;          // index into Kernel::instructions
+  bool is_warp_barrier = false;  // only over the threads of a warp
 };
 
 std::vector<NestNode> build_nest(const Kernel& kernel);

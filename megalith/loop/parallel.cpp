@@ -13,6 +13,7 @@
 #include "megalith/loop/instance.h"
 #include "megalith/loop/lex.h"
 #include "megalith/loop/meeting.h"
+#include "megalith/loop/storage.h"
 #include "megalith/loop/text.h"
 
 namespace megalith::loop {
@@ -25,6 +26,7 @@ struct Demand {
   size_t from, to;
   size_t level;  // loops around that body
   bool carried;
+  bool in_warp;  // all that depend on each other are of one warp
 };
 
 bool contains_instruction(const NestNode& node, size_t instruction) {
@@ -40,17 +42,17 @@ size_t child_of(const std::vector<NestNode>& nodes, size_t instruction) {
   return static_cast<size_t>(found - nodes.begin());
 }
 
-// As few barriers as satisfy all demands in this body, and in those inside.
-int place_barriers(std::vector<NestNode>& nodes, size_t level, const std::vector<Demand>& demands) {
-  int count = 0;
-  for (NestNode& node : nodes) count += place_barriers(node.body, level + 1, demands);
+// As few gaps as satisfy the demands in this body of one kind, beside those of `gaps`. A gap is what stands before the child
+// of that number.
+std::set<size_t> find_gaps(const std::vector<NestNode>& nodes, size_t level, const std::vector<Demand>& demands,
+                           bool in_warp, const std::set<size_t>& there) {
   struct Interval {
-    size_t first, last;  // gaps; a gap is what stands before the child of that number
+    size_t first, last;
   };
   std::vector<Interval> plain;
   std::vector<std::pair<Interval, Interval>> around;  // after the one, or before the other in the next iteration
   for (const Demand& demand : demands) {
-    if (demand.level != level) continue;
+    if (demand.level != level || demand.in_warp != in_warp) continue;
     const size_t from = child_of(nodes, demand.from), to = child_of(nodes, demand.to);
     if (from == nodes.size() || to == nodes.size()) continue;
     if (demand.carried)
@@ -58,7 +60,7 @@ int place_barriers(std::vector<NestNode>& nodes, size_t level, const std::vector
     else
       plain.push_back({from + 1, to});
   }
-  std::set<size_t> gaps;
+  std::set<size_t> gaps = there;
   const auto is_met = [&](const Interval& wanted) {
     const auto found = gaps.lower_bound(wanted.first);
     return found != gaps.end() && *found <= wanted.last;
@@ -68,9 +70,19 @@ int place_barriers(std::vector<NestNode>& nodes, size_t level, const std::vector
     if (!is_met(wanted)) gaps.insert(wanted.last);
   for (const auto& [behind, before] : around)
     if (!is_met(behind) && !is_met(before)) gaps.insert(nodes.size());
-  for (const size_t gap : std::set<size_t, std::greater<>>(gaps.begin(), gaps.end()))
-    nodes.insert(nodes.begin() + static_cast<std::ptrdiff_t>(gap), NestNode{});
-  return count + static_cast<int>(gaps.size());
+  return gaps;
+}
+
+// As few barriers as satisfy all demands in this body, and in those inside: of the block first, then of warps.
+void place_barriers(std::vector<NestNode>& nodes, size_t level, const std::vector<Demand>& demands, Parallel& result) {
+  for (NestNode& node : nodes) place_barriers(node.body, level + 1, demands, result);
+  const std::set<size_t> of_block = find_gaps(nodes, level, demands, false, {});
+  const std::set<size_t> all = find_gaps(nodes, level, demands, true, of_block);
+  for (const size_t gap : std::set<size_t, std::greater<>>(all.begin(), all.end()))
+    nodes.insert(nodes.begin() + static_cast<std::ptrdiff_t>(gap),
+                 NestNode{.iname = "", .body = {}, .instruction = -1, .is_warp_barrier = !of_block.contains(gap)});
+  result.num_barriers += static_cast<int>(all.size());
+  result.num_warp_barriers += static_cast<int>(all.size() - of_block.size());
 }
 
 class Analysis {
@@ -87,7 +99,7 @@ class Analysis {
     });
     for (const Dependence& dependence : dependences(kernel_, accesses)) check(dependence);
     check_vectors();
-    result_.num_barriers = place_barriers(result_.nest, 0, demands_);
+    place_barriers(result_.nest, 0, demands_, result_);
     return std::move(result_);
   }
 
@@ -116,6 +128,7 @@ class Analysis {
                        "otherwise",
                        prefix_, instruction.id, there, iname, tag_name(tag_of(kernel_, iname)));
         there = iname;
+        result_.inames_along[static_cast<size_t>(*axis)].insert(iname);
       }
       visit_expressions(instruction, [&](const Expr& expr, const Place&) {
         if (expr.kind != Expr::Kind::reduce) return;
@@ -127,8 +140,28 @@ class Analysis {
               prefix_, instruction.id, iname, tag_name(tag_of(kernel_, iname)));
       });
     }
-    for (const std::string& iname : kernel_.inames())
-      if (const auto axis = axis_of(kernel_, iname)) look_at(iname, static_cast<size_t>(*axis));
+    for (size_t axis = 0; axis < result_.inames_along.size(); ++axis)
+      for (const std::string& iname : result_.inames_along[axis]) look_at(iname, axis);
+    for (const auto& [iname, tag] : kernel_.tags) {
+      const auto axis = axis_of(tag);
+      if (!axis || !result_.inames_along[static_cast<size_t>(*axis)].contains(iname)) continue;
+      if (tag != InameTag::lane && tag != InameTag::warp) continue;
+      MEGALITH_CHECK(
+          result_.num_threads[3] <= kWarpThreads,
+          "{} {} is tagged {}, and a block has {} threads along axis 0, where a warp has its {} lanes: split "
+          "the other inames of that axis",
+          prefix_, iname, tag_name(tag), result_.num_threads[3], kWarpThreads);
+      result_.num_threads[3] = kWarpThreads;
+      result_.has_axis[3] = true;
+      is_single_[3] = false;
+    }
+    check_block();
+  }
+
+  void check_block() const {
+    int64_t all = 1;
+    for (const int64_t number : result_.num_threads) all *= number;
+    MEGALITH_CHECK(all <= 1024, "{} a block would have {} threads: at most 1024", prefix_, all);
   }
 
   // The index along an axis is the iname itself: it starts at 0 or later.
@@ -148,9 +181,6 @@ class Analysis {
                    iname, tag_name(tag_of(kernel_, iname)), most.is_int() ? "more than 1024" : "as many as sizes say",
                    iname);
     result_.num_threads[axis] = std::max<int64_t>(result_.num_threads[axis], isl_val_get_num_si(most.get()) + 1);
-    int64_t all = 1;
-    for (const int64_t number : result_.num_threads) all *= number;
-    if (all > 1024) throw CapacityError(fmt::format("{} a block would have {} threads: at most 1024", prefix_, all));
   }
 
   // ---- who runs what ------------------------------------------------------------------------------------------------
@@ -234,7 +264,23 @@ class Analysis {
         space = space == Space::thread ? Space::block : Space::global;
         changed = true;
       }
+      changed |= spread_over_storages();
     }
+  }
+
+  // Temporaries that share memory are in one space.
+  bool spread_over_storages() {
+    bool changed = false;
+    for (auto& [name, space] : result_.spaces)
+      for (const auto& [other, wider] : result_.spaces) {
+        if (!share_storage(kernel_, name, other) || wider <= space) continue;
+        MEGALITH_CHECK(kernel_.find_tensor(name)->space == Space::automatic,
+                       "{} {} is {}, but shares memory with {}, which is {}", prefix_, name, space_name(space), other,
+                       space_name(wider));
+        space = wider;
+        changed = true;
+      }
+    return changed;
   }
 
   // Why the temporary cannot be there; "" if it can.
@@ -257,6 +303,7 @@ class Analysis {
 
   void check(const Dependence& dependence) {
     const size_t from = dependence.from->instruction, to = dependence.to->instruction;
+    if (is_unordered(from, to)) return;
     const auto space = result_.spaces.find(dependence.from->expr->name);
     const bool is_block = space != result_.spaces.end() && space->second == Space::block;
     isl::map pairs = dependence.pairs;
@@ -274,6 +321,14 @@ class Analysis {
     if (!crossing.is_empty()) demand(dependence, crossing);
   }
 
+  bool is_unordered(size_t a, size_t b) const {
+    const auto names = [&](size_t one, size_t other) {
+      return std::ranges::find(kernel_.instructions[one].unordered, id(other)) !=
+             kernel_.instructions[one].unordered.end();
+    };
+    return names(a, b) || names(b, a);
+  }
+
   std::string described(const Dependence& dependence) const {
     const char* first = dependence.from->is_write ? "writes" : "reads";
     const char* second = dependence.to->is_write ? "writes" : "reads";
@@ -284,11 +339,11 @@ class Analysis {
 
   [[noreturn]] void refuse_across_blocks(const Dependence& dependence, int axis, const isl::map& across) const {
     const size_t from = dependence.from->instruction, to = dependence.to->instruction;
-    throw UserError(
-        fmt::format("{}, in another block of g.{} (at {}): missing barrier, and there is none over all blocks inside "
-                    "of a kernel; {} "
-                    "must stay within a block, or the kernel must end in between",
-                    described(dependence), axis, example_of(kernel_, from, to, across), dependence.from->expr->name));
+    throw UserError(fmt::format(
+        "{}, in another block of g.{} (at {}): missing barrier, and there is none over all blocks inside "
+        "of a kernel; {} "
+        "must stay within a block, or the kernel must end in between (barrier before {})",
+        described(dependence), axis, example_of(kernel_, from, to, across), dependence.from->expr->name, id(to)));
   }
 
   void demand(const Dependence& dependence, const isl::map& crossing) {
@@ -321,7 +376,36 @@ class Analysis {
       throw UserError(fmt::format("{}: duplicate {} in \"{}\", so that each has its own loop, or untag it", where,
                                   within[i], id(to)));
     }
-    demands_.push_back({from, to, level, carried});
+    demands_.push_back({from, to, level, carried, is_in_warp(from, to, pairs)});
+  }
+
+  // Whether all of the pairs are of threads of one warp.
+  bool is_in_warp(size_t from, size_t to, const isl::map& pairs) const {
+    int64_t all = 1;
+    for (int axis = 0; axis < kNumAxes; ++axis)
+      if (!is_block_axis(axis)) all *= result_.num_threads[static_cast<size_t>(axis)];
+    if (all <= kWarpThreads) return true;
+    for (int axis = 0; axis < kNumAxes; ++axis)
+      if (!is_block_axis(axis) && result_.num_threads[static_cast<size_t>(axis)] > 1)
+        for (const size_t instruction : {from, to})
+          if (who(instruction, axis) == Who::all) return false;
+    const isl::map same = warp_of(from).apply_range(warp_of(to).reverse());
+    return pairs.is_subset(same);
+  }
+
+  // The points of an instruction -> the warp that runs them.
+  isl::map warp_of(size_t instruction) const {
+    std::vector<std::string> terms;
+    int64_t stride = 1;
+    for (int axis = 3; axis < kNumAxes; ++axis) {
+      if (const std::string& iname = result_.iname(instruction, axis); !iname.empty())
+        terms.push_back(fmt::format("{} * {}", stride, iname));
+      stride *= result_.num_threads[static_cast<size_t>(axis)];
+    }
+    if (terms.empty()) terms.emplace_back("0");
+    return isl::map(isl_context(), fmt::format("{{ [{}] -> [floor(({}) / {})] }}",
+                                               fmt::join(kernel_.instructions[instruction].within, ", "),
+                                               fmt::join(terms, " + "), kWarpThreads));
   }
 };
 

@@ -5,7 +5,8 @@
 //   for k_o: { for p: a_s[p] = ...;  barrier;  for i_i, k_i: acc[i_i] = acc[i_i] + a_s[...];  barrier }
 //
 // The order of the nest says what a kernel means. Tags must keep every dependence of it: within a thread the order is
-// kept as it is, between threads of a block by barriers, which are put in here, between blocks by nothing.
+// kept as it is, between threads of a block by barriers, which are put in here (over a warp only where both threads are of
+// one), between blocks by nothing.
 //
 // What an instruction does that is not within an axis: it runs in thread (block) 0 of the axis, unless it writes what each
 // thread (block) has its own of; then in all.
@@ -14,6 +15,7 @@
 #include <array>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -27,10 +29,13 @@ namespace megalith::loop {
 struct Parallel {
   std::map<std::string, Space> spaces;  // of each temporary; never automatic
   std::vector<NestNode> nest;           // with barriers: neither iname nor instruction
-  int num_barriers = 0;                 // over the threads of a block
+  int num_barriers = 0;                 // over the threads of a block, or of a warp
+  int num_warp_barriers = 0;            // those over a warp only
   std::array<bool, kNumAxes> has_axis{};
   std::array<int64_t, kNumAxes> num_threads{};  // along l.0, l.1, l.2; 1 without such an axis
 
+  /// Inames that some instruction has along an axis, in no order; an iname that only domains mention has no index.
+  std::array<std::set<std::string>, kNumAxes> inames_along;
   /// The iname of an instruction along an axis; "" if it is within none.
   const std::string& iname(size_t instruction, int axis) const {
     return inames[instruction][static_cast<size_t>(axis)];

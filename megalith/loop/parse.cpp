@@ -29,6 +29,7 @@ class KernelParser {
     for (size_t start : domains_) domain(start);
     for (size_t start : declarations_) declaration(start);
     for (size_t start : instructions_) instruction(start);
+    if (is_behind_barrier_) cursor_.fail("an instruction behind the barrier");
     if (kernel_.instructions.empty()) cursor_.fail("an instruction such as `y[i] = 2 * x[i]`");
     finish_parameters();
     finish_tensors();
@@ -48,10 +49,12 @@ class KernelParser {
   std::vector<std::pair<std::string, const Token*>> tensors_;  // subscripted names in order of appearance
   std::vector<const Token*> domain_starts_;
   const Token* assume_start_ = nullptr;
+  bool is_behind_barrier_ = false;
+  std::map<std::string, size_t> rules_;  // and how many arguments each has
 
   void find_statements() {
-    constexpr std::string_view kDeclarations[] = {"parameter", "attribute", "input", "output", "inout",
-                                                  "temporary", "assume",    "tag",   "opaque", "order"};
+    constexpr std::string_view kDeclarations[] = {"parameter", "attribute", "input",  "output", "inout", "temporary",
+                                                  "assume",    "tag",       "opaque", "order",  "rule"};
     while (cursor_.peek().kind != Token::Kind::end) {
       const Token& first = cursor_.peek();
       const Token& second = cursor_.peek(1);
@@ -122,6 +125,8 @@ class KernelParser {
       tag();
     } else if (keyword.is("order")) {
       order(keyword);
+    } else if (keyword.is("rule")) {
+      rule();
     } else {
       tensor(keyword);
     }
@@ -136,6 +141,7 @@ class KernelParser {
                         : kernel_.is_parameter(name) ? "a parameter"
                         : kernel_.is_attribute(name) ? "an attribute"
                         : kernel_.find_tensor(name)  ? "a tensor"
+                        : kernel_.find_rule(name)    ? "a rule"
                                                      : nullptr;
     if (taken) cursor_.fail_at(token, fmt::format("\"{}\" is already {}, wanted a new name for {}", name, taken, what));
     return name;
@@ -168,6 +174,36 @@ class KernelParser {
       if (negative) result.value = -result.value;
     }
     kernel_.attributes.push_back(std::move(result));
+  }
+
+  void rule() {
+    Rule result{new_name("a rule"), {}, {}};
+    cursor_.expect("(");
+    while (!cursor_.accept(")")) {
+      result.arguments.push_back(new_name("an argument"));
+      if (is_among(result.arguments.begin(), result.arguments.end() - 1, result.arguments.back()) ||
+          result.arguments.back() == result.name)
+        cursor_.fail(fmt::format("another name than \"{}\" for the argument", result.arguments.back()));
+      if (!cursor_.peek().is(")")) cursor_.expect(",");
+    }
+    cursor_.expect("=");
+    const size_t start = cursor_.position();
+    result.body = parse_expression(cursor_, inames_, &rules_);
+    note_tensors(start);
+    rules_[result.name] = result.arguments.size();
+    kernel_.rules.push_back(std::move(result));
+  }
+
+  template <class Iterator>
+  static bool is_among(Iterator begin, Iterator end, const std::string& name) {
+    return std::find(begin, end, name) != end;
+  }
+
+  // Names in front of "[" from token `start` on.
+  void note_tensors(size_t start) {
+    for (size_t i = start; i < cursor_.position(); ++i)
+      if (tokens_[i].kind == Token::Kind::name && tokens_[i + 1].is("[") && !is_reserved_name(tokens_[i].text))
+        tensors_.emplace_back(tokens_[i].text, &tokens_[i]);
   }
 
   void tag() {
@@ -227,28 +263,39 @@ class KernelParser {
     }
     if (cursor_.peek().kind == Token::Kind::name) {
       const auto space = space_of_name(cursor_.peek().text);
-      if (!space || result.role != Role::temporary) cursor_.fail("the end of the line");
-      result.space = *space;
-      cursor_.next();
+      if (result.role != Role::temporary || (!space && !cursor_.peek().is("in"))) cursor_.fail("the end of the line");
+      if (space) {
+        result.space = *space;
+        cursor_.next();
+      }
+      if (cursor_.accept("in")) result.storage = cursor_.expect_name("a storage that temporaries share");
     }
     kernel_.tensors.push_back(std::move(result));
   }
 
   void instruction(size_t start) {
     cursor_.seek(start);
+    if (cursor_.peek().is("barrier") && !cursor_.peek(1).is("[")) return barrier();
     Instruction result;
+    result.is_behind_barrier = std::exchange(is_behind_barrier_, false);
     result.target = parse_subscript(cursor_, inames_);
     cursor_.expect("=");
-    result.value = parse_expression(cursor_, inames_);
+    result.value = parse_expression(cursor_, inames_, &rules_);
     std::set<std::string> within;
     collect_inames(result.target, within);
     if (cursor_.accept("{")) options(result, within);
     end_of_line();
-    for (size_t i = start; i < cursor_.position(); ++i)
-      if (tokens_[i].kind == Token::Kind::name && tokens_[i + 1].is("[") && !is_reserved_name(tokens_[i].text))
-        tensors_.emplace_back(tokens_[i].text, &tokens_[i]);
+    note_tensors(start);
     result.within.assign(within.begin(), within.end());  // put in order when all is read
     kernel_.instructions.push_back(std::move(result));
+  }
+
+  void barrier() {
+    const Token& token = cursor_.next();
+    if (kernel_.instructions.empty() || is_behind_barrier_)
+      cursor_.fail_at(token, "a barrier with no instruction before it, wanted it between two");
+    is_behind_barrier_ = true;
+    end_of_line();
   }
 
   void collect_inames(const Expr& expr, std::set<std::string>& found) const {
@@ -263,9 +310,12 @@ class KernelParser {
       if (option.is("id")) {
         instruction.id = cursor_.expect_name("an instruction's id");
       } else if (option.is("if")) {
-        instruction.condition = parse_expression(cursor_, inames_);
+        instruction.condition = parse_expression(cursor_, inames_, &rules_);
       } else if (option.is("dep")) {
         do instruction.depends_on.push_back(cursor_.expect_name("an instruction's id"));
+        while (cursor_.accept(":"));
+      } else if (option.is("nosync")) {
+        do instruction.unordered.push_back(cursor_.expect_name("an instruction's id"));
         while (cursor_.accept(":"));
       } else if (option.is("inames")) {
         do {
@@ -276,7 +326,8 @@ class KernelParser {
           within.insert(iname);
         } while (cursor_.accept(":"));
       } else {
-        cursor_.fail_at(option, fmt::format("unknown option \"{}\", wanted id, dep, if or inames", option.text));
+        cursor_.fail_at(option,
+                        fmt::format("unknown option \"{}\", wanted id, dep, nosync, if or inames", option.text));
       }
       if (!cursor_.peek().is("}")) cursor_.expect(",");
     }
@@ -303,11 +354,14 @@ class KernelParser {
       collect_reads(instruction.value, read);
       if (instruction.condition) collect_reads(*instruction.condition, read);
     }
+    for (const Rule& rule : kernel_.rules) collect_reads(rule.body, read);
     for (const auto& [name, token] : tensors_) {
       if (kernel_.find_tensor(name)) continue;
-      if (kernel_.is_parameter(name) || kernel_.is_attribute(name))
+      if (kernel_.is_parameter(name) || kernel_.is_attribute(name) || kernel_.find_rule(name))
         cursor_.fail_at(*token, fmt::format("\"{}\" is a {}, wanted a tensor", name,
-                                            kernel_.is_parameter(name) ? "parameter" : "attribute"));
+                                            kernel_.is_parameter(name)   ? "parameter"
+                                            : kernel_.is_attribute(name) ? "attribute"
+                                                                         : "rule"));
       TensorArgument tensor;
       tensor.name = name;
       tensor.role = !written.contains(name) ? Role::input : read.contains(name) ? Role::temporary : Role::output;

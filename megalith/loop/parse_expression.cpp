@@ -24,7 +24,8 @@ struct Node {
 
 class ExpressionParser {
  public:
-  ExpressionParser(Cursor& cursor, const std::set<std::string>& inames) : cursor_(cursor), inames_(inames) {}
+  ExpressionParser(Cursor& cursor, const std::set<std::string>& inames, const std::map<std::string, size_t>* rules)
+      : cursor_(cursor), inames_(inames), rules_(rules) {}
 
   Expr parse() { return binary(1).expr; }
   Expr subscript() {
@@ -38,6 +39,7 @@ class ExpressionParser {
  private:
   Cursor& cursor_;
   const std::set<std::string>& inames_;
+  const std::map<std::string, size_t>* rules_;
   int nesting_ = 0;
 
   Node grown(Expr expr, int depth) {
@@ -167,11 +169,13 @@ class ExpressionParser {
     if (auto inames = reduction_inames(name)) return reduction(token, name, std::move(*inames));
 
     const Function* function = find_function(name);
-    const bool known = (function && function->precedence == 0) || is_dtype_name(name);
+    const auto rule = rules_ ? rules_->find(name) : std::map<std::string, size_t>::const_iterator();
+    const bool is_rule = rules_ && rule != rules_->end();
+    const bool known = (function && function->precedence == 0) || is_dtype_name(name) || is_rule;
     if (!known) cursor_.fail_at(token, fmt::format("unknown function \"{}\": known are {}", name, known_functions()));
     Expr expr = make_call(name, {});
     const int depth = arguments(expr, ")");
-    const int wanted = function ? function->num_args : 1;
+    const int wanted = is_rule ? static_cast<int>(rule->second) : function ? function->num_args : 1;
     if (static_cast<int>(expr.args.size()) != wanted)
       cursor_.fail_at(token, fmt::format("{} has {} arguments, wanted {}", name, expr.args.size(), wanted));
     return grown(std::move(expr), depth + 1);
@@ -235,12 +239,12 @@ class ExpressionParser {
 
 }  // namespace
 
-Expr parse_expression(Cursor& cursor, const std::set<std::string>& inames) {
-  return ExpressionParser(cursor, inames).parse();
+Expr parse_expression(Cursor& cursor, const std::set<std::string>& inames, const std::map<std::string, size_t>* rules) {
+  return ExpressionParser(cursor, inames, rules).parse();
 }
 
 Expr parse_subscript(Cursor& cursor, const std::set<std::string>& inames) {
-  return ExpressionParser(cursor, inames).subscript();
+  return ExpressionParser(cursor, inames, nullptr).subscript();
 }
 
 }  // namespace megalith::loop

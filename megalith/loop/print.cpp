@@ -69,6 +69,8 @@ std::string print_instruction(const Instruction& instruction, const std::string&
   std::vector<std::string> options;
   if (instruction.id != default_id) options.push_back("id=" + instruction.id);
   if (!instruction.depends_on.empty()) options.push_back(fmt::format("dep={}", fmt::join(instruction.depends_on, ":")));
+  if (!instruction.unordered.empty())
+    options.push_back(fmt::format("nosync={}", fmt::join(instruction.unordered, ":")));
   if (instruction.condition) options.push_back("if=" + print(*instruction.condition));
   std::vector<std::string> extra;
   for (const std::string& iname : instruction.within)
@@ -85,6 +87,7 @@ std::string print_tensor(const TensorArgument& tensor) {
   if (tensor.dtype) text += dtype_name(*tensor.dtype);
   if (tensor.shape_known) text += "[" + print_list(tensor.shape) + "]";
   if (tensor.space != Space::automatic) text += fmt::format(" {}", space_name(tensor.space));
+  if (!tensor.storage.empty()) text += fmt::format(" in {}", tensor.storage);
   return text;
 }
 
@@ -107,8 +110,12 @@ std::string print(const Kernel& kernel) {
   for (const auto& [iname, tag] : kernel.tags) text += fmt::format("tag {} = {}\n", iname, tag_name(tag));
   for (const std::string& domain : kernel.domains) text += domain + "\n";
   if (!kernel.order.empty()) text += fmt::format("order {}\n", fmt::join(kernel.order, ", "));
-  for (size_t i = 0; i < kernel.instructions.size(); ++i)
+  for (const Rule& rule : kernel.rules)
+    text += fmt::format("rule {}({}) = {}\n", rule.name, fmt::join(rule.arguments, ", "), print(rule.body));
+  for (size_t i = 0; i < kernel.instructions.size(); ++i) {
+    if (kernel.instructions[i].is_behind_barrier) text += "barrier\n";
     text += print_instruction(kernel.instructions[i], fmt::format("insn{}", i)) + "\n";
+  }
   return text;
 }
 

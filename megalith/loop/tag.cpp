@@ -27,6 +27,8 @@ constexpr TagName kTags[] = {
     {InameTag::unroll, "unr"},
     {InameTag::vector, "vec"},
     {InameTag::interleave, "ilp"},
+    {InameTag::lane, "lane"},
+    {InameTag::warp, "w"},
     {InameTag::loop, "for"},
     {InameTag::loop, "ord"},
     {InameTag::unroll, "unroll"},
@@ -36,6 +38,12 @@ constexpr TagName kTags[] = {
     {InameTag::thread_0, "threadIdx.x"},
     {InameTag::thread_1, "threadIdx.y"},
     {InameTag::thread_2, "threadIdx.z"},
+    {InameTag::block_0, "CUDABlockIndexTag.0"},
+    {InameTag::block_1, "CUDABlockIndexTag.1"},
+    {InameTag::block_2, "CUDABlockIndexTag.2"},
+    {InameTag::thread_0, "CUDAThreadIndexTag.0"},
+    {InameTag::thread_1, "CUDAThreadIndexTag.1"},
+    {InameTag::thread_2, "CUDAThreadIndexTag.2"},
 };
 
 constexpr std::string_view kSpaces[] = {"", "private", "shared", "global"};
@@ -49,7 +57,7 @@ std::optional<InameTag> tag_of_name(std::string_view name) {
   return found == std::end(kTags) ? std::nullopt : std::optional(found->tag);
 }
 
-std::string tag_names() { return "loop, task, g.0 to g.2, l.0 to l.2, unr, vec or ilp"; }
+std::string tag_names() { return "loop, task, g.0 to g.2, l.0 to l.2, w, lane, unr, vec or ilp"; }
 
 std::string_view space_name(Space space) { return kSpaces[static_cast<size_t>(space)]; }
 
@@ -60,6 +68,8 @@ std::optional<Space> space_of_name(std::string_view name) {
 }
 
 std::optional<int> axis_of(InameTag tag) {
+  if (tag == InameTag::lane) return 3;
+  if (tag == InameTag::warp) return 4;
   if (tag < InameTag::block_0 || tag > InameTag::thread_2) return std::nullopt;
   return static_cast<int>(tag) - static_cast<int>(InameTag::block_0);
 }

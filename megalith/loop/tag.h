@@ -9,7 +9,7 @@
 
 namespace megalith::loop {
 
-/// "loop", "task", "g.0", ..., "l.2", "unr", "vec", "ilp".
+/// "loop", "task", "g.0", ..., "l.2", "unr", "vec", "ilp", "lane", "w".
 std::string_view tag_name(InameTag tag);
 /// The tag of that name, or of another one that is usual ("for", "blockIdx.x", "threadIdx.y", "unroll"); nothing if there
 /// is none.
@@ -23,6 +23,8 @@ std::optional<Space> space_of_name(std::string_view name);
 
 /// An axis of the grid: blocks along 0, 1, 2, then threads of a block along 0, 1, 2.
 inline constexpr int kNumAxes = 6;
+/// Threads that run in step: those whose numbers in their block, axis 0 the fastest, have the same quotient by this.
+inline constexpr int64_t kWarpThreads = 32;
 /// The axis along which the tag deals iterations out; nothing for loops of one thread.
 std::optional<int> axis_of(InameTag tag);
 inline bool is_block_axis(int axis) { return axis < 3; }

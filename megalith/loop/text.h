@@ -19,9 +19,11 @@
 // an input. `#` starts a comment. dtype and shape of a tensor may be left out (`input x`), or just one of them
 // (`input x: [T, H]`). A line goes on inside brackets and after an operator. Also: `opaque`, `tag t = task` (or another
 // name of loop/tag.h), several `assume`; `order h, t, k`, all inames in the order of their loops, outermost first; and
-// `private`, `shared` or `global` behind a temporary.
+// `private`, `shared` or `global` behind a temporary, and
+// `in POOL` for one that shares memory with others; `rule f(a, b) = a * b`, before it is called; `barrier`, a line between two
+// instructions.
 //
-// After an instruction, in braces: id=name; dep=a:b (must run before); if=condition; inames=i:j (to be within besides
+// After an instruction, in braces: id=name; dep=a:b (must run before); nosync=a:b (needs no barrier); if=condition; inames=i:j (to be within besides
 // those of the target). Expressions, from weakest to tightest: or; and; not; < <= > >= == != (they do not chain); + -;
 // * / // mod; unary -; calls, subscripts, parentheses. Functions are those of loop/function.h; bf16(x) and so on cast;
 // `inf` is a number.

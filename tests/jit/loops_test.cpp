@@ -8,7 +8,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <map>
+#include <numeric>
 #include <vector>
 
 #include "megalith/base/error.h"
@@ -17,6 +19,7 @@
 #include "megalith/jit/random_loops.h"
 #include "megalith/loop/domain.h"
 #include "megalith/loop/infer.h"
+#include "megalith/loop/stages.h"
 #include "megalith/loop/text.h"
 #include "megalith/loop/transform/random_schedule.h"
 #include "megalith/loop/transform/schedule.h"
@@ -153,6 +156,56 @@ const Program kPrograms[] = {
      "t[i] = a[i] * a[i] + 1\ny[j] = t[j] + t[j + 1] + t[j + 2]\n",
      "split j 8 -> o:g.0 p:l.0\nprecompute t[p] -> s q:l.0\n",
      {{{"n", 8}}, {{"n", 19}}}},
+    {"matmul_of_any_size_with_slabs",
+     "input a: f32[n, n]\ninput b: f32[n, n]\noutput c: f32[n, n]\nassume n >= 1\n"
+     "{ [i, j, k] : 0 <= i < n and 0 <= j < n and 0 <= k < n }\nc[i, j] = sum(k, a[i, k] * b[k, j])\n",
+     "tile i j 8 8 -> i_o:g.0 j_o:g.1 i_i:l.1 j_i:l.0\nsplit k 4 -> k_o k_i\norder i_o j_o k_o i_i j_i k_i\n"
+     "accumulate k_o -> acc\npeel k_o -> last where k_o >= floor(n/4)\n",
+     {{{"n", 16}}, {{"n", 13}}, {{"n", 3}}}},
+    {"funny_shape",
+     "input a: f32[n, n + 12]\ninput b: f32[n + 12, n + 24]\noutput c: f32[n, n + 24]\nassume n >= 1\n"
+     "{ [i, j, k] : 0 <= i < n and 0 <= j < n + 24 and 0 <= k < n + 12 }\nc[i, j] = sum(k, a[i, k] * b[k, j])\n",
+     "split k 4 -> k_o k_i\ntile i j 8 8 -> i_o:g.0 j_o:g.1 i_i:l.1 j_i:l.0\norder i_o j_o k_o i_i j_i k_i\n"
+     "accumulate k_o -> acc\nextract_subst b_acc(p, q) = b[p, q]\nextract_subst a_acc(r, s) = a[r, s]\n"
+     "precompute b_acc[k_i, j_i] -> b_s b_k:l.1 b_j:l.0\nprefetch a[i_i, k_i] -> a_s a_i:l.1 a_k:l.0\n",
+     {{{"n", 10}}, {{"n", 4}}}},
+    {"rank_one_in_one_column",
+     "input a: f32[n]\ninput b: f32[n]\noutput c: f32[n, n]\nassume n >= 1\n{ [i, j] : 0 <= i < n and 0 <= j < n }\n"
+     "c[i, j] = a[i] * b[j]\n",
+     "split i 16 -> i_o:g.0 i_i:l.0\nsplit j 16 -> j_o:g.1 j_i\n",
+     {{{"n", 37}}}},
+    {"rank_one_with_a_column_in_shared_memory",
+     "input a: f32[n]\ninput b: f32[n]\noutput c: f32[n, n]\nassume n >= 1\n{ [i, j] : 0 <= i < n and 0 <= j < n }\n"
+     "c[i, j] = a[i] * b[j]\n",
+     "split i 16 -> i_o:g.0 i_i:l.0\nsplit j 16 -> j_o:g.1 j_i\norder i_o j_o i_i j_i\nprefetch b[j_i] -> b_s q:l.0\n",
+     {{{"n", 37}}}},
+    {"rank_one_of_tiles_of_tiles",
+     "input a: f32[n]\ninput b: f32[n]\noutput c: f32[n, n]\nassume n >= 1\n{ [i, j] : 0 <= i < n and 0 <= j < n }\n"
+     "c[i, j] = a[i] * b[j]\n",
+     "tile i j 32 32 -> i_o:g.0 j_o:g.1 i_m j_m\nsplit i_m 8 -> i_r i_i:l.0\nsplit j_m 8 -> j_r j_i:l.1\n",
+     {{{"n", 45}}}},
+    {"n_bodies",
+     "input x: f32[n, 3]\noutput pot: f32[n]\nassume n >= 1\n{ [i, j, k] : 0 <= i < n and 0 <= j < n and 0 <= k < 3 }\n"
+     "pot[i] = sum(j, if(i == j, 0, 1 / (1 + sum(k, (x[i, k] - x[j, k]) * (x[i, k] - x[j, k])))))\n",
+     "split i 16 -> i_o:g.0 i_i:l.0\nsplit j 16 -> j_o j_i\norder i_o j_o i_i j_i k\naccumulate j_o -> acc\n"
+     "prefetch x[j_i, k] -> x_s\n",
+     {{{"n", 33}}}},
+    {"temporaries_that_share_memory",
+     "input a: f32[30]\ninput b: f32[30]\noutput c: f32[30]\noutput d: f32[30]\n{ [i, j, k, l] : 0 <= i, j, k, l < 30 "
+     "}\n"
+     "t1[i] = 2 * a[i]\nc[j] = t1[29 - j] + 1\nt2[k] = 3 * b[k]\nd[l] = t2[29 - l] + 2\n",
+     "tag i l.0 j l.0 k l.0 l l.0\nalias t1 t2 -> pool\n",
+     {{}}},
+    {"dependent_domains",
+     "input x: f32[n, n]\noutput y: f32[n]\nassume n >= 1\n{ [i] : 0 <= i < n }\n{ [j] : i <= j < n and j mod 2 = 0 }\n"
+     "y[i] = sum(j, x[i, j])\n",
+     "split i 8 -> o:g.0 p:l.0\n",
+     {{{"n", 21}}}},
+    {"a_map_that_is_a_split",
+     "input x: f32[n]\noutput y: f32[n]\nassume n >= 1\n{ [i, e] : 0 <= 2 * i + e < n and 0 <= e < 2 }\n"
+     "y[2 * i + e] = 2 * x[2 * i + e]\n",
+     "map [i, e] -> u = 2 * i + e, v = e\norder v u\n",
+     {{{"n", 21}}}},
     {"joined",
      "input a: f32[16, 16]\noutput b: f32[16, 16]\n{ [i, j] : 0 <= i < 16 and 0 <= j < 16 }\nb[i, j] = 2 * a[i, j]\n",
      "join i j -> ij:l.0\n",
@@ -207,10 +260,123 @@ TEST(Loops, L17_L19_ProgramsAndTheirSchedules) {
     }
 }
 
+void expect_same(const Schedule& schedule, const std::vector<Binding>& bindings,
+                 const std::function<double(size_t)>& value) {
+  const LoopSource cpu = codegen::emit_loops(schedule.kernel(), LoopTarget::cpu, "on_cpu");
+  const LoopSource gpu = codegen::emit_loops(schedule.kernel(), LoopTarget::emulated, "as_gpu");
+  const CompiledLoops compiled = CompiledLoops::compile({cpu, gpu}, kQuick);
+  for (const Binding& binding : bindings) {
+    Arrays inputs;
+    const loop::Kernel bound = loop::bind_sizes(schedule.origin(), binding);
+    for (const loop::TensorArgument& tensor : bound.tensors) {
+      if (tensor.role != loop::Role::input) continue;
+      std::vector<int64_t> shape;
+      for (const loop::Expr& size : tensor.shape) shape.push_back(*loop::constant_value(size));
+      Array& array = inputs[tensor.name] = Array::zeros(shape);
+      for (size_t at = 0; at < array.values.size(); ++at) array.values[at] = value(at);
+    }
+    Arrays wanted = inputs, interpreted = inputs;
+    loop::interpret(schedule.origin(), binding, wanted);
+    loop::interpret(schedule.kernel(), binding, interpreted);
+    for (const LoopSource* source : {&cpu, &gpu}) {
+      Arrays found = inputs;
+      compiled.run(*source, schedule.kernel(), binding, found);
+      for (const auto& [name, array] : wanted) {
+        EXPECT_EQ(found.at(name).values, array.values) << source->name << ": " << name;
+        EXPECT_EQ(interpreted.at(name).values, array.values) << name;
+      }
+    }
+  }
+}
+
+// L18: sums over the threads of a block, of sizes that are no powers of two; and the place of a maximum.
+TEST(Loops, L18_ReductionsByATree) {
+  const auto small = [](size_t at) { return static_cast<double>(at * 7 % 13) - 6; };
+  for (const int64_t size : {128, 5, 113, 67, 1}) {
+    SCOPED_TRACE(size);
+    const std::string whole =
+        fmt::format("input a: f32[{0}]\noutput y: f32[1]\n{{ [i] : 0 <= i < {0} }}\ny[0] = sum(i, a[i]) / 2\n", size);
+    expect_same(scheduled(whole, "tree i -> part p:l.0"), {{}}, small);
+    const std::string rows = fmt::format(
+        "input a: f32[n, {0}]\noutput y: f32[n]\nassume n >= 1\n{{ [t, i] : 0 <= t < n and 0 <= i < {0} }}\n"
+        "y[t] = min(i, a[t, i])\n",
+        size);
+    expect_same(scheduled(rows, "tree i 16 -> part p:l.0\ntag t g.0"), {{{{"n", 7}}, {}}}, small);
+  }
+  const std::string any =
+      "input a: f32[n]\noutput y: f32[1]\nassume n >= 1\n{ [i] : 0 <= i < n }\ny[0] = sum(i, a[i])\n";
+  std::vector<Binding> sizes;
+  for (const int64_t n : {1, 5, 67, 113, 128, 1000}) sizes.push_back({{{"n", n}}, {}});
+  expect_same(scheduled(any, "tree i 128 -> part p:l.0"), sizes, small);
+  expect_same(scheduled(any, "tree i 48 -> part p:l.0"), sizes, small);
+
+  const std::string place = "input x: f32[10000]\noutput y: i32[1]\n{ [v] : 0 <= v < 10000 }\ny[0] = argmax(v, x[v])\n";
+  const Schedule found = scheduled(place, "tree v 128 -> part p:l.0");
+  expect_same(found, {{}}, [](size_t at) { return at == 7777 ? 2.0 : static_cast<double>(at % 3) - 2; });
+  // The lowest of equals, which another lane may have found; and where nothing is larger than -inf.
+  expect_same(found, {{}}, [](size_t at) { return at == 7777 || at == 129 || at == 256 ? 2.0 : -1.0; });
+  const std::string late =
+      "input x: f32[n]\noutput y: i32[1]\nassume n >= 0\n{ [v] : 5 <= v < n }\ny[0] = argmax(v, x[v])\n";
+  expect_same(scheduled(late, "tree v 8 -> part p:l.0"), {{{{"n", 3}}, {}}, {{{"n", 6}}, {}}, {{{"n", 40}}, {}}},
+              [](size_t) { return -INFINITY; });
+}
+
+TEST(Loops, TreesInWarpsWaitForTheirWarpOnly) {
+  const std::string rows =
+      "input a: f32[n, m]\noutput y: f32[n]\nassume n >= 1 and m >= 1\n"
+      "{ [i, k] : 0 <= i < n and 0 <= k < m }\ny[i] = sum(k, a[i, k], a[i, k] > 0)\n";
+  const Schedule schedule =
+      scheduled(rows, "split i 4 -> i_o:g.0 i_w\norder i_o k i_w\ntree k 32 -> part p:lane\ntag i_w w");
+  const std::string cuda = body_of(schedule, LoopTarget::cuda);
+  EXPECT_THAT(cuda, AllOf(HasSubstr("__syncwarp();"), Not(HasSubstr("__syncthreads"))));
+  expect_same(schedule, {{{{"n", 13}, {"m", 45}}, {}}, {{{"n", 4}, {"m", 3}}, {}}},
+              [](size_t at) { return static_cast<double>(at * 7 % 13) - 6; });
+}
+
+// A sum over blocks: partial sums in one kernel, what they come to in another.
+TEST(Loops, ABarrierOverAllBlocksCutsTheKernel) {
+  const std::string total =
+      "input a: f32[n]\noutput y: f32[1]\nassume n >= 1\n{ [i] : 0 <= i < n }\ny[0] = sum(i, a[i])\n";
+  const Schedule schedule =
+      scheduled(total,
+                "split i 64 -> b i_i\nsplit_reduction b part\nduplicate b -> s in insn0\n"
+                "tree i_i -> in_block p:l.0\nbarrier before insn0\ntag b g.0\ntree s 32 -> all q:lane\n");
+  EXPECT_EQ(loop::print(loop::parse_kernel(loop::print(schedule.kernel()))), loop::print(schedule.kernel()));
+  EXPECT_THAT([&] { body_of(schedule, LoopTarget::cuda); },
+              testing::ThrowsMessage<UserError>(HasSubstr("emit its stages")));
+  std::vector<LoopSource> all;
+  std::vector<std::vector<LoopSource>> sources;
+  const std::vector<loop::Kernel> stages = loop::split_stages(schedule.kernel());
+  ASSERT_EQ(stages.size(), 2u);
+  for (const auto& [target, name] : {std::pair(LoopTarget::cpu, "on_cpu"), {LoopTarget::emulated, "as_gpu"}}) {
+    sources.push_back(codegen::emit_stages(schedule.kernel(), target, name));
+    ASSERT_EQ(sources.back().size(), 2u);
+    all.insert(all.end(), sources.back().begin(), sources.back().end());
+  }
+  EXPECT_EQ(sources[1][0].blocks({1000})[0], 16);
+  EXPECT_EQ(sources[1][1].blocks({1000})[0], 1);
+  EXPECT_EQ(sources[1][0].tensors, (std::vector<std::string>{"a", "part"}));
+  EXPECT_EQ(sources[1][1].tensors, (std::vector<std::string>{"y", "part"}));
+  const CompiledLoops compiled = CompiledLoops::compile(all, kQuick);
+  for (const int64_t n : {1, 64, 1000, 5000}) {
+    const Binding binding{{{"n", n}}, {}};
+    Arrays inputs = {{"a", Array::zeros({n})}};
+    for (size_t i = 0; i < inputs["a"].values.size(); ++i) inputs["a"].values[i] = static_cast<double>(i * 7 % 11) - 5;
+    Arrays wanted = inputs;
+    loop::interpret(schedule.kernel(), binding, wanted);
+    EXPECT_EQ(wanted.at("y").values[0], std::accumulate(inputs["a"].values.begin(), inputs["a"].values.end(), 0.0));
+    for (const std::vector<LoopSource>& parts : sources) {
+      Arrays found = inputs;
+      for (size_t i = 0; i < parts.size(); ++i) compiled.run(parts[i], stages[i], binding, found);
+      EXPECT_EQ(found.at("y").values, wanted.at("y").values) << parts[0].name << " of " << n;
+    }
+  }
+}
+
 // The emulation shows what is missing: the same source without its barriers computes something else.
 TEST(Loops, AnEmulationWithoutBarriersGoesWrong) {
   const std::string reverse =
-      "input x: f32[16]\noutput y: f32[16]\n{ [i, j] : 0 <= i, j < 16 }\nt[i] = 2 * x[i]\ny[j] = t[15 - j]\n";
+      "input x: f32[48]\noutput y: f32[48]\n{ [i, j] : 0 <= i, j < 48 }\nt[i] = 2 * x[i]\ny[j] = t[47 - j]\n";
   const Schedule schedule = scheduled(reverse, "tag i l.0 j l.0");
   const LoopSource good = codegen::emit_loops(schedule.kernel(), LoopTarget::emulated, "reversed");
   LoopSource bad = good;
@@ -223,8 +389,8 @@ TEST(Loops, AnEmulationWithoutBarriersGoesWrong) {
   ASSERT_NE(barrier, std::string::npos) << bad.text;
   bad.text.erase(barrier, turn.size());
   const CompiledLoops compiled = CompiledLoops::compile({good, bad}, kQuick);
-  Arrays inputs = {{"x", Array::zeros({16})}}, wanted, first, second;
-  for (size_t i = 0; i < 16; ++i) inputs["x"].values[i] = static_cast<double>(i + 1);
+  Arrays inputs = {{"x", Array::zeros({48})}}, wanted, first, second;
+  for (size_t i = 0; i < 48; ++i) inputs["x"].values[i] = static_cast<double>(i + 1);
   wanted = first = second = inputs;
   loop::interpret(schedule.origin(), {}, wanted);
   compiled.run(good, schedule.kernel(), {}, first);

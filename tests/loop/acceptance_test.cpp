@@ -59,6 +59,50 @@ TEST(Loopy, L10_StaticMaximum) {
   EXPECT_EQ(print(assumed.find_tensor("out")->shape[0]), "n");
 }
 
+// loopy's kernel of two types; where it has f64, which no tensor has here, this one has i64 of the same size.
+constexpr const char* kTwoTypes = R"(
+kernel stats
+input a: f32[n, m, l]
+input b: f32[n, m, l]
+input g: i64[n, m]
+input h: i64[n, m + 1]
+output c: f32[n, m, l]
+output e: i64[n, m]
+assume n >= 1 and m >= 1 and l >= 1
+{ [i, j, k] : 0 <= i < n and 0 <= k < m and 0 <= j < l }
+c[i, k, j] = a[i, k, j] * b[i, k, j] / 3.0 + a[i, k, j]
+e[i, k] = g[i, k] * (2 + h[i, k + 1])
+)";
+const Binding kTwoTypesSizes = {{{"n", 256}, {"m", 256}, {"l", 8}}, {}};
+
+// Index arithmetic (loopy's 65536 additions of i32 for k + 1) is not counted.
+TEST(Loopy, L11_OperationsByType) {
+  Kernel kernel = parse_kernel(kTwoTypes);
+  infer_types(kernel);
+  const OpCounts counts = count_ops(kernel, kTwoTypesSizes);
+  for (const char* name : {"add", "mul", "div"}) EXPECT_EQ(counts.ops.at({DType::f32, name}), 524288) << name;
+  for (const char* name : {"add", "mul"}) EXPECT_EQ(counts.ops.at({DType::i64, name}), 65536) << name;
+  EXPECT_EQ(counts.ops.size(), 5u);
+  EXPECT_EQ(counts.flops(), 1572864);
+}
+
+TEST(Loopy, L12_BytesByTensor) {
+  Kernel kernel = parse_kernel(kTwoTypes);
+  infer_types(kernel);
+  const auto counts = count_accesses(kernel, kTwoTypesSizes);
+  EXPECT_EQ(counts.at("a").loads, 1048576);
+  EXPECT_EQ(counts.at("c").stores, 524288);
+  EXPECT_EQ(counts.at("g").loads, 65536);
+  EXPECT_EQ(counts.at("e").stores, 65536);
+  int64_t loaded = 0, stored = 0;
+  for (const auto& [name, count] : counts) {
+    loaded += count.load_bytes;
+    stored += count.store_bytes;
+  }
+  EXPECT_EQ(loaded, 7340032);
+  EXPECT_EQ(stored, 2621440);
+}
+
 TEST(Loopy, L14_MatmulOperations) {
   Kernel kernel = parse_kernel(kMatmul);
   infer_types(kernel);

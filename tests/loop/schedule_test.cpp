@@ -9,6 +9,8 @@
 #include "loop/support.h"
 #include "megalith/loop/infer.h"
 #include "megalith/loop/parallel.h"
+#include "megalith/loop/stages.h"
+#include "megalith/loop/transform/transform.h"
 
 namespace megalith::loop {
 namespace {
@@ -178,6 +180,194 @@ TEST(Schedule, LoopsAreTakenApartAndJoinedAsDependencesAllow) {
       "kernel ahead\ninput x: f32[9]\noutput y: f32[8]\n{ [i] : 0 <= i < 8 }\n{ [j] : 0 <= j < 8 }\n"
       "temporary t: f32[8]\nt[i] = x[i]\ny[j] = t[7 - j]\n";
   EXPECT_THAT(refusal(ahead, "fuse_loops j i"), HasSubstr("must stay loops of their own"));
+}
+
+constexpr const char* kTotal =
+    "kernel total\ninput a: f32[n]\noutput y: f32[1]\nassume n >= 1\n{ [i] : 0 <= i < n }\ny[0] = sum(i, a[i])\n";
+
+// Between two levels of which all threads are of one warp, that warp alone waits.
+TEST(Schedule, ATreeOfSumsTakesABarrierALevel) {
+  const Schedule schedule = scheduled(known(kTotal), {"tree i 128 -> part p:l.0"}, {{{"n", 1000}}, {}});
+  const Parallel parallel = make_parallel(schedule.kernel());
+  EXPECT_EQ(parallel.num_threads[3], 128);
+  EXPECT_EQ(parallel.spaces.at("part"), Space::block);
+  EXPECT_EQ(parallel.num_barriers, 7);       // halves of 64, 32, 16, 8, 4, 2 and 1
+  EXPECT_EQ(parallel.num_warp_barriers, 5);  // of 16 and less: what thread p + 16 has written, p < 16
+  EXPECT_THAT(
+      print(schedule.kernel()),
+      AllOf(HasSubstr("part[p] = sum(i_o, a[128 * i_o + p])"), HasSubstr("part[p_64] = part[p_64] + part[p_64 + 64]"),
+            HasSubstr("part[p_1] = part[p_1] + part[p_1 + 1]"), HasSubstr("y[0] = part[0]")));
+  EXPECT_EQ(make_parallel(scheduled(known(kTotal), {"tree i 1 -> part p:l.0"}, {{{"n", 9}}, {}}).kernel()).num_barriers,
+            0);
+}
+
+TEST(Schedule, LanesOfAWarpWaitForEachOtherOnly) {
+  const std::string rows =
+      "kernel rows\ninput a: f32[n, m]\noutput y: f32[n]\nassume n >= 1 and m >= 1\n"
+      "{ [i, k] : 0 <= i < n and 0 <= k < m }\ny[i] = sum(k, a[i, k])\n";
+  // A row to a warp, and eight of them in a block: the loop over rows is inside of that over lanes.
+  const Schedule schedule =
+      scheduled(known(rows), {"split i 8 -> i_o:g.0 i_w", "order i_o k i_w", "tree k 32 -> part p:lane", "tag i_w w"},
+                {{{"n", 13}, {"m", 45}}, {}});
+  const Parallel parallel = make_parallel(schedule.kernel());
+  EXPECT_EQ(parallel.num_threads[3], 32);
+  EXPECT_EQ(parallel.num_threads[4], 8);
+  EXPECT_EQ(parallel.num_barriers, 5);
+  EXPECT_EQ(parallel.num_warp_barriers, 5);
+  EXPECT_THAT(refusal(kTotal, "tree i 64 -> part p:lane"), HasSubstr("where a warp has its 32 lanes"));
+}
+
+TEST(Schedule, WhatATreeCannotTakeIsSaid) {
+  EXPECT_THAT(refusal(kTotal, "tree i -> part p:l.0"), HasSubstr("say how many lanes there are"));
+  EXPECT_THAT(refusal(kTotal, "tree i 0 -> part p"), HasSubstr("a tree of 0 lanes, want at least 1"));
+  EXPECT_THAT(refusal(kTotal, "tree i 2000 -> part p:l.0"), HasSubstr("a block has at most 1024 threads"));
+  EXPECT_THAT(refusal("input a: f32[8]\noutput y: f32[1]\n{ [i] : 0 <= i < 8 }\ny[0] = if(a[0] > 0, sum(i, a[i]), 0)\n",
+                      "tree i -> part p"),
+              HasSubstr("stands inside of a condition"));
+  // What an iteration of the loop over t finds in s is of that iteration.
+  const std::string through =
+      "input a: f32[8]\ninput x: f32[5]\noutput y: f32[5]\n{ [k, t] : 0 <= k < 8 and 0 <= t < 5 }\n"
+      "s[0] = x[t] {inames=t}\ny[t] = sum(k, a[k] * s[0])\n";
+  EXPECT_THAT(refusal(through, "tree k -> part p"),
+              HasSubstr("order the loops such that those of the reduction are inside"));
+  EXPECT_THAT(refusal(through, "accumulate k -> acc"),
+              HasSubstr("order the loops such that those of the reduction are inside"));
+  scheduled(known(through), {"order t k", "tree k -> part p"}, {});
+}
+
+TEST(Schedule, ABarrierOverEverythingIsAskedForByName) {
+  const std::string rotate =
+      "kernel rotate\ninout arr: f32[n]\nassume n mod 16 = 0 and n >= 16\n{ [i] : 0 <= i < n }\n{ [j] : 0 <= j < n }\n"
+      "tmp[i] = arr[i]\narr[(j + 1) mod n] = tmp[j]\n";
+  const std::vector<std::string> steps = {"fix n 64", "barrier before insn1", "split i 16 -> a:g.0 b:l.0",
+                                          "split j 16 -> c:g.0 d:l.0"};
+  const Schedule schedule = scheduled(known(rotate), steps, {{{"n", 64}}, {}});
+  EXPECT_THAT(print(schedule.kernel()), HasSubstr("tmp[16 * a + b] = arr[16 * a + b]\nbarrier\narr["));
+  const std::vector<Kernel> stages = split_stages(schedule.kernel());
+  ASSERT_EQ(stages.size(), 2u);
+  EXPECT_EQ(stages[0].name, "rotate_0");
+  EXPECT_EQ(stages[0].find_tensor("tmp")->role, Role::output);
+  EXPECT_EQ(stages[0].find_tensor("arr")->role, Role::input);
+  EXPECT_EQ(stages[1].find_tensor("tmp")->role, Role::input);
+  for (const Kernel& stage : stages) EXPECT_EQ(make_parallel(stage).num_barriers, 0);
+  EXPECT_THAT(error_of([&] { schedule.then("space tmp shared"); }),
+              HasSubstr("tmp is shared, but is needed on both sides of a barrier over all blocks: make it global"));
+  EXPECT_THAT(error_of([&] { schedule.then("no_barrier before insn1"); }), HasSubstr("missing barrier"));
+  EXPECT_THAT(error_of([&] { schedule.then("barrier before insn0"); }), HasSubstr("nothing stands before"));
+  // A step that puts instructions before one behind the barrier leaves them behind it.
+  const Schedule copied =
+      scheduled(known(rotate), {"fix n 64", "barrier before insn1", "prefetch tmp[j] -> t q"}, {{{"n", 64}}, {}});
+  EXPECT_THAT(print(copied.kernel()), HasSubstr("barrier\nt[q] = tmp[q]"));
+  // It ends loops, so what one iteration hands the next would be done too early.
+  const std::string through =
+      "input x: f32[8]\noutput y: f32[8]\n{ [i] : 0 <= i < 8 }\ns[0] = x[i] {inames=i}\ny[i] = s[0] + 1\n";
+  EXPECT_THAT(refusal(through, "barrier before insn1"), HasSubstr("this order would turn that round"));
+}
+
+// L20: loopy's example of a rule, and what steps make of rules.
+TEST(Schedule, L20_ARuleForWhatIsOfOneForm) {
+  const std::string squares =
+      "kernel squares\ninput b: f32[n]\noutput a: f32[n]\nassume n >= 1\n{ [i] : 0 <= i < n }\n"
+      "a[i] = 23 * pow(b[i], 2) + 25 * pow(b[i], 2)\n";
+  const Binding n = {{{"n", 37}}, {}};
+  const Schedule extracted = scheduled(known(squares), {"extract_subst bsquare(alpha) = alpha * pow(b[i], 2)"}, n);
+  EXPECT_THAT(print(extracted.kernel()), AllOf(HasSubstr("rule bsquare(alpha) = alpha * pow(b[i], 2)\n"),
+                                               HasSubstr("a[i] = bsquare(23) + bsquare(25)\n")));
+  // Loops are split around it, and it stays.
+  const Schedule split = scheduled(
+      known(squares), {"extract_subst bsquare(alpha) = alpha * pow(b[i], 2)", "split i 16 -> o:g.0 p:l.0"}, n);
+  EXPECT_THAT(print(split.kernel()), AllOf(HasSubstr("rule bsquare(alpha) = alpha * pow(b[16 * o + p], 2)\n"),
+                                           HasSubstr("bsquare(23) + bsquare(25)")));
+  const Schedule back = split.then("expand bsquare");
+  EXPECT_THAT(print(back.kernel()), HasSubstr("= 23 * pow(b[16 * o + p], 2) + 25 * pow(b[16 * o + p], 2)"));
+  const Schedule renamed = split.then("rename bsquare square").then("rename alpha factor");
+  EXPECT_THAT(print(renamed.kernel()),
+              AllOf(HasSubstr("rule square(factor) = factor * "), HasSubstr("square(23) + square(25)")));
+  EXPECT_THAT(refusal(squares, "extract_subst f(x) = x * sin(b[i])"),
+              HasSubstr("nothing in the kernel is of the form x * sin(b[i])"));
+  EXPECT_THAT(refusal(squares, "extract_subst f(i) = 23 * i"), HasSubstr("the name \"i\" is taken"));
+}
+
+TEST(Schedule, ARuleIsComputedWhereATileNeedsIt) {
+  const std::string stencil =
+      "kernel smooth\ninput a: f32[n + 2]\noutput y: f32[n]\nassume n >= 1\n{ [j] : 0 <= j < n }\n"
+      "y[j] = sin(a[j]) + sin(a[j + 1]) + sin(a[j + 2])\n";
+  const Binding n = {{{"n", 19}}, {}};
+  const Schedule tiled =
+      scheduled(known(stencil),
+                {"split j 8 -> o:g.0 p:l.0", "extract_subst s(at) = sin(a[at])", "precompute s[p] -> t q:l.0"}, n);
+  EXPECT_THAT(print(tiled.kernel()), AllOf(HasSubstr("t[q] = sin(a[8 * o + q])"),
+                                           HasSubstr("= t[p] + t[p + 1] + t[p + 2]"), Not(HasSubstr("rule"))));
+  EXPECT_EQ(make_parallel(tiled.kernel()).num_barriers, 1);
+  const std::string two =
+      "kernel two\ninput a: f32[n]\noutput y: f32[n]\nassume n >= 1\n{ [i] : 0 <= i < n }\n{ [j] : 0 <= j < n }\n"
+      "t[i] = 3 * a[i]\ny[j] = t[n - 1 - j] + 1\n";
+  const Schedule ruled = scheduled(known(two), {"assignment_to_subst t", "split j 4 -> o p"}, n);
+  EXPECT_THAT(print(ruled.kernel()),
+              AllOf(HasSubstr("rule t(i_at) = 3 * a[i_at]"), HasSubstr("= t(n - 1 - (4 * o + p)) + 1")));
+  scheduled(known(two), {"assignment_to_subst t", "split j 4 -> o p", "prefetch t[p] -> t_s q"}, n);
+  EXPECT_THAT(refusal(two, "assignment_to_subst a"), HasSubstr("\"a\" is no temporary"));
+}
+
+TEST(Schedule, RulesThatDoubleEndSomewhere) {
+  std::string text = "output y: f32[1]\n{ [i] : 0 <= i < 1 }\nrule r0(a) = a + a\n";
+  for (int i = 1; i < 40; ++i) text += fmt::format("rule r{0}(a{0}) = r{1}(a{0}) + r{1}(a{0})\n", i, i - 1);
+  EXPECT_THAT(error_of([&] { known(text + "y[i] = r39(i)\n"); }),
+              HasSubstr("without its rules an expression has more than"));
+}
+
+// Schedules as loopy's users write them.
+TEST(Schedule, NamesOfOtherSystemsMeanTheSame) {
+  const Schedule ours = Schedule::parse(known(kReverse), "tag i threadIdx.x j l.0\nspace t shared\n");
+  const Schedule theirs = Schedule::parse(
+      known(kReverse), "tag_inames i CUDAThreadIndexTag.0 j l.0\nset_temporary_address_space t AddressSpace.LOCAL\n");
+  EXPECT_EQ(print(ours.kernel()), print(theirs.kernel()));
+  Schedule::parse(known(kMatmul), "affine_map_inames [i, j] -> u = i + j, v = j\nprioritize_loops v u\n");
+  Schedule::parse(known(kMatmul), "tile i j 8 8 -> p q u d\nunroll_iname d\nfix l 8\nadd_prefetch a[u, :] -> a_s\n");
+}
+
+// L19: loopy's program whose temporaries share memory, of n = 30.
+TEST(Schedule, L19_TemporariesThatShareMemory) {
+  const std::string text =
+      "kernel pair\ninput a: f32[30]\ninput b: f32[30]\noutput c: f32[30]\noutput d: f32[30]\n"
+      "{ [i, j, k, l] : 0 <= i, j, k, l < 30 }\n"
+      "t1[i] = 2 * a[i]\nc[j] = t1[29 - j] + 1\nt2[k] = 3 * b[k]\nd[l] = t2[29 - l] + 2\n";
+  const std::vector<std::string> steps = {"tag i l.0 j l.0 k l.0 l l.0", "alias t1 t2 -> pool"};
+  const Schedule schedule = scheduled(known(text), steps, {});
+  EXPECT_THAT(print(schedule.kernel()), HasSubstr("temporary t1: f32[30] in pool\n"));
+  // One more than without: what is read of t1 must be read before t2 is written.
+  EXPECT_EQ(make_parallel(schedule.kernel()).num_barriers, 3);
+  EXPECT_EQ(make_parallel(Schedule::parse(known(text), steps[0]).kernel()).num_barriers, 2);
+  const std::string both =
+      "kernel both\ninput a: f32[30]\noutput c: f32[30]\n{ [i, j, k] : 0 <= i, j, k < 30 }\n"
+      "t1[i] = 2 * a[i]\nt2[k] = 3 * a[k]\nc[j] = t1[29 - j] + t2[j]\n";
+  EXPECT_THAT(
+      refusal(both, "alias t1 t2 -> pool"),
+      AllOf(HasSubstr(
+                "t1 and t2 share memory, and \"insn1\" writes t2 before \"insn2\" has read what \"insn0\" wrote to t1"),
+            HasSubstr("give each its own")));
+}
+
+// L20: the ways out of a nest in which two inames cross, as loopy lists them.
+TEST(Schedule, L20_FourWaysToDuplicate) {
+  const Kernel kernel = known(
+      "inout mat1: f32[9, 9]\ninout mat2: f32[9]\ninout mat3: f32[9]\n{ [i, j] : 0 <= i, j < 9 }\n"
+      "mat1[i, j] = mat1[i, j] + 1 {id=i1}\nmat2[j] = mat2[j] + 1 {id=i2}\nmat3[i] = mat3[i] + 1 {id=i3}\n");
+  std::vector<std::string> found;
+  for (const Duplication& option : duplication_options(kernel))
+    found.push_back(fmt::format("{} in {}", option.iname, fmt::join(option.ids, " ")));
+  EXPECT_THAT(found, testing::UnorderedElementsAre("i in i1", "i in i3", "j in i1", "j in i2"));
+  for (const Duplication& option : duplication_options(kernel))
+    EXPECT_TRUE(duplication_options(duplicate_inames(kernel, {{option.iname, "copy"}}, option.ids)).empty())
+        << option.iname;
+  EXPECT_TRUE(duplication_options(known(kMatmul)).empty());
+}
+
+TEST(Schedule, WhoVouchesForItNeedsNoBarrier) {
+  const Schedule schedule = Schedule::parse(known(kReverse), "tag i l.0 j l.0\nno_sync insn0 insn1");
+  EXPECT_EQ(make_parallel(schedule.kernel()).num_barriers, 0);
+  EXPECT_THAT(print(schedule.kernel()), HasSubstr("nosync=insn0"));
+  EXPECT_EQ(print(parse_kernel(print(schedule.kernel()))), print(schedule.kernel()));
 }
 
 TEST(Schedule, NoInameStandsTwice) {

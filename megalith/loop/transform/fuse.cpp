@@ -124,6 +124,8 @@ void add_instructions(Kernel& result, const Kernel& consumer, const Joined& join
   for (Instruction instruction : consumer.instructions) {
     instruction.id = new_ids.at(instruction.id);
     for (std::string& id : instruction.depends_on) id = new_ids.at(id);
+    for (std::string& id : instruction.unordered)
+      if (const auto found = new_ids.find(id); found != new_ids.end()) id = found->second;
     for_each_expression(instruction, [&](Expr& expr) {
       const auto found = expr.kind == Expr::Kind::subscript ? joined.find(expr.name) : joined.end();
       if (found != joined.end()) expr.name = found->second;

@@ -37,18 +37,6 @@ Expr expression_of(const QuasiAffine& form, const std::vector<std::string>& name
 // Each old iname by the new ones.
 using Inverse = std::map<std::string, Expr>;
 
-// As isl reads it.
-std::string isl_text_of(const Expr& expr) {
-  if (expr.kind == Expr::Kind::call && (expr.name == "//" || expr.name == "mod")) {
-    const std::string left = isl_text_of(expr.args[0]), right = isl_text_of(expr.args[1]);
-    return expr.name == "mod" ? fmt::format("(({}) mod {})", left, right) : fmt::format("floor(({})/{})", left, right);
-  }
-  if (expr.kind == Expr::Kind::call && expr.args.size() == 2)
-    return fmt::format("({} {} {})", isl_text_of(expr.args[0]), expr.name, isl_text_of(expr.args[1]));
-  if (expr.kind == Expr::Kind::call) return fmt::format("(-{})", isl_text_of(expr.args[0]));
-  return print(expr);
-}
-
 // What the texts say that list some of `inames` stands in one afterwards, which lists `after` in their place, with `more`.
 void map_domains(Kernel& kernel, const std::vector<std::string>& inames, const std::vector<std::string>& after,
                  const Inverse& inverse, const std::string& more) {

@@ -53,6 +53,13 @@ Kernel rename(const Kernel& kernel, const std::string& from, const std::string& 
   for_each_expression(result, [&](Expr& expr) {
     if (expr.kind == Expr::Kind::subscript && expr.name == from) expr.name = to;
   });
+  for_each_expression(result, [&](Expr& expr) {
+    if (expr.kind == Expr::Kind::call && expr.name == from && kernel.find_rule(from)) expr.name = to;
+  });
+  for (Rule& rule : result.rules) {
+    if (rule.name == from) rule.name = to;
+    replace_in(rule.arguments, from, to);
+  }
   for (Parameter& parameter : result.parameters)
     if (parameter.name == from) parameter.name = to;
   for (Attribute& attribute : result.attributes)

@@ -63,8 +63,8 @@ Kernel move_instruction(const Kernel& kernel, const std::string& id, const std::
   Kernel result = kernel;
   const size_t from = place_of(kernel, id), to = place_of(kernel, before);
   const Instruction moved = result.instructions[from];
-  result.instructions.erase(result.instructions.begin() + static_cast<std::ptrdiff_t>(from));
-  result.instructions.insert(result.instructions.begin() + static_cast<std::ptrdiff_t>(to > from ? to - 1 : to), moved);
+  erase_instruction(result, from);
+  insert_instructions(result, to > from ? to - 1 : to, {moved});
   result = finished(std::move(result));
   check_order_kept(kernel, result, {}, "leave it behind what it waits for");
   return result;

@@ -79,6 +79,7 @@ Kernel peel(const Kernel& kernel, const std::string& iname, const std::string& p
   for (const size_t i : concerned) {
     Instruction copy = kernel.instructions[i];
     copy.id = ids.at(copy.id);
+    copy.unordered.clear();
     for (std::string& id : copy.depends_on)
       if (const auto other = ids.find(id); other != ids.end()) id = other->second;
     std::ranges::replace(copy.within, iname, peeled);
@@ -100,8 +101,13 @@ Kernel peel(const Kernel& kernel, const std::string& iname, const std::string& p
   if (!is_last && !is_first)
     refuse(kernel, "the values of \"{}\" with {} lie among the others: want the first or the last", iname, condition);
   const size_t place = is_last ? concerned.back() + 1 : concerned.front();
-  result.instructions.insert(result.instructions.begin() + static_cast<std::ptrdiff_t>(place), copies.begin(),
-                             copies.end());
+  if (is_last) {
+    for (Instruction& copy : copies) copy.is_behind_barrier = false;
+    result.instructions.insert(result.instructions.begin() + static_cast<std::ptrdiff_t>(place), copies.begin(),
+                               copies.end());
+  } else {
+    insert_instructions(result, place, std::move(copies));
+  }
   if (const auto tag = kernel.tags.find(iname); tag != kernel.tags.end()) result.tags[peeled] = tag->second;
   return finished(std::move(result));
 }

@@ -126,7 +126,7 @@ class Prefetch {
     replace_reads(result, buffer);
     Instruction copy = copying(result, buffer);
     add_domain_of(result);
-    result.instructions.insert(result.instructions.begin() + static_cast<std::ptrdiff_t>(place_), std::move(copy));
+    insert_instructions(result, place_, {std::move(copy)});
     TensorArgument temporary{
         .name = buffer, .role = Role::temporary, .dtype = tensor_.dtype, .shape = {}, .shape_known = true};
     for (const Axis& axis : axes_)
@@ -355,6 +355,8 @@ Kernel prefetch(const Kernel& kernel, const std::string& tensor, const std::vect
 
 Kernel precompute(const Kernel& kernel, const std::string& temporary, const std::vector<std::string>& sweep,
                   const std::string& buffer, const std::vector<std::string>& inames) {
+  if (kernel.find_rule(temporary))
+    return precompute(temporary_of_rule(kernel, temporary), temporary, sweep, buffer, inames);
   return substitute(prefetch(kernel, temporary, sweep, buffer, inames), temporary);
 }
 

@@ -95,7 +95,7 @@ class StepMaker {
 
   std::string make() {
     const std::string i = iname(), a = fresh("a"), b = fresh("b");
-    switch (dice_.below(21)) {
+    switch (dice_.below(26)) {
       case 0:
       case 1:
       case 2: return fmt::format("split {} {} -> {}{} {}{}", i, 1 + dice_.below(5), a, tag(), b, tag());
@@ -134,6 +134,18 @@ class StepMaker {
       case 18: return fmt::format("reduction_{}ward {}", dice_.chance(50) ? "in" : "out", i);
       case 19:
         return dice_.chance(50) ? fmt::format("substitute {}", tensor()) : fmt::format("space {} shared", tensor());
+      case 20:
+      case 21: {
+        static const std::vector<std::string> lanes = {"", ":l.0", ":l.1", ":lane"};
+        const std::string number = dice_.chance(70) ? fmt::format(" {}", 1 + dice_.below(9)) : "";
+        return fmt::format("tree {}{} -> {} {}{}", i, number, a, b, dice_.one_of(lanes));
+      }
+      case 22: return fmt::format("barrier before {}", instruction());
+      case 23: return fmt::format("alias {} {} -> {}", tensor(), tensor(), a);
+      case 24:
+        return dice_.chance(50)
+                   ? fmt::format("assignment_to_subst {}", tensor())
+                   : fmt::format("split {} 2 -> {} {}, {} 3 -> c{} d{}", i, a, b, iname(), number_, number_);
       default:
         return dice_.chance(50) ? fmt::format("chunk {} {} -> {} {}", i, 1 + dice_.below(4), a, b)
                                 : fmt::format("split_reduction {} {}", i, a);
@@ -151,8 +163,8 @@ class StepMaker {
   std::string instruction() { return dice_.one_of(kernel_.instructions).id; }
   std::string tensor() { return dice_.one_of(kernel_.tensors).name; }
   std::string tag() {
-    static const std::vector<std::string> tags = {":g.0", ":g.1", ":l.0", ":l.0", ":l.1",
-                                                  ":unr", ":vec", ":ilp", ":for"};
+    static const std::vector<std::string> tags = {":g.0", ":g.1", ":l.0", ":l.0",  ":l.1", ":unr",
+                                                  ":vec", ":ilp", ":for", ":lane", ":w"};
     return dice_.one_of(tags);
   }
   std::string some_inames() {

@@ -10,6 +10,8 @@
 #include "megalith/loop/domain_text.h"
 #include "megalith/loop/function.h"
 #include "megalith/loop/infer.h"
+#include "megalith/loop/rules.h"
+#include "megalith/loop/text.h"
 
 namespace megalith::loop {
 
@@ -26,6 +28,7 @@ void for_each_expression(Instruction& instruction, const std::function<void(Expr
 
 void for_each_expression(Kernel& kernel, const std::function<void(Expr&)>& visit) {
   for (Instruction& instruction : kernel.instructions) for_each_expression(instruction, visit);
+  for (Rule& rule : kernel.rules) for_each_expression(rule.body, visit);
   for (TensorArgument& tensor : kernel.tensors)
     for (Expr& size : tensor.shape) for_each_expression(size, visit);
 }
@@ -67,12 +70,30 @@ std::set<std::string> names_of(const Kernel& kernel) {
   for (const Parameter& parameter : kernel.parameters) names.insert(parameter.name);
   for (const Attribute& attribute : kernel.attributes) names.insert(attribute.name);
   for (const TensorArgument& tensor : kernel.tensors) names.insert(tensor.name);
+  for (const TensorArgument& tensor : kernel.tensors)
+    if (!tensor.storage.empty()) names.insert(tensor.storage);
+  for (const Rule& rule : kernel.rules) {
+    names.insert(rule.name);
+    names.insert(rule.arguments.begin(), rule.arguments.end());
+  }
   return names;
 }
 
-void check_is_free(const Kernel& kernel, const std::string& name) {
+std::set<std::string> words_of(const Kernel& kernel) {
+  std::set<std::string> words = names_of(kernel);
+  for (const std::string& domain : kernel.domains)
+    for (const Token& token : lex(domain, kernel.name))
+      if (token.kind == Token::Kind::name) words.emplace(token.text);
+  return words;
+}
+
+void check_is_name(const Kernel& kernel, const std::string& name) {
   if (!is_identifier(name)) refuse(kernel, "\"{}\" is no name: want letters, digits and _", name);
   if (is_reserved_name(name)) refuse(kernel, "\"{}\" is a word of loop kernels", name);
+}
+
+void check_is_free(const Kernel& kernel, const std::string& name) {
+  check_is_name(kernel, name);
   if (names_of(kernel).contains(name)) refuse(kernel, "the name \"{}\" is taken", name);
   for (const std::string& domain : kernel.domains)
     for (const Token& token : lex(domain, kernel.name))
@@ -187,6 +208,17 @@ std::string constraints_of(const isl::set& set) {
   return pieces.size() == 1 ? pieces[0] : fmt::format("({})", fmt::join(pieces, ") or ("));
 }
 
+std::string isl_text_of(const Expr& expr) {
+  if (expr.kind == Expr::Kind::call && (expr.name == "//" || expr.name == "mod")) {
+    const std::string left = isl_text_of(expr.args[0]), right = isl_text_of(expr.args[1]);
+    return expr.name == "mod" ? fmt::format("(({}) mod {})", left, right) : fmt::format("floor(({})/{})", left, right);
+  }
+  if (expr.kind == Expr::Kind::call && expr.args.size() == 2)
+    return fmt::format("({} {} {})", isl_text_of(expr.args[0]), expr.name, isl_text_of(expr.args[1]));
+  if (expr.kind == Expr::Kind::call) return fmt::format("(-{})", isl_text_of(expr.args[0]));
+  return print(expr);
+}
+
 // ---- the end ------------------------------------------------------------------------------------------------------------
 
 namespace {
@@ -200,6 +232,19 @@ std::set<std::string> used_inames(Kernel& kernel) {
     if (expr.kind == Expr::Kind::name) used.insert(expr.name);
   });
   return used;
+}
+
+bool calls(const Expr& expr, const std::string& rule) {
+  return (expr.kind == Expr::Kind::call && expr.name == rule) ||
+         std::ranges::any_of(expr.args, [&](const Expr& arg) { return calls(arg, rule); });
+}
+
+bool is_called(const Kernel& kernel, const std::string& rule) {
+  const auto in = [&](const Expr& expr) { return calls(expr, rule); };
+  return std::ranges::any_of(kernel.rules, [&](const Rule& other) { return in(other.body); }) ||
+         std::ranges::any_of(kernel.instructions, [&](const Instruction& i) {
+           return in(i.value) || in(i.target) || (i.condition && in(*i.condition));
+         });
 }
 
 // A text that mentions an iname needs it; else what it says of those that are used is all that counts.
@@ -241,8 +286,29 @@ void add_domain(Kernel& kernel, const std::string& domain) {
   kernel.domains.push_back(domain);
 }
 
+void insert_instructions(Kernel& kernel, size_t at, std::vector<Instruction> instructions) {
+  for (Instruction& instruction : instructions) instruction.is_behind_barrier = false;
+  if (at < kernel.instructions.size() && !instructions.empty())
+    instructions.front().is_behind_barrier = std::exchange(kernel.instructions[at].is_behind_barrier, false);
+  kernel.instructions.insert(kernel.instructions.begin() + static_cast<std::ptrdiff_t>(at),
+                             std::make_move_iterator(instructions.begin()),
+                             std::make_move_iterator(instructions.end()));
+}
+
+void erase_instruction(Kernel& kernel, size_t at) {
+  std::vector<Instruction>& all = kernel.instructions;
+  const bool is_behind_barrier = all[at].is_behind_barrier;
+  all.erase(all.begin() + static_cast<std::ptrdiff_t>(at));
+  if (at > 0 && at < all.size()) all[at].is_behind_barrier |= is_behind_barrier;
+  if (!all.empty()) all.front().is_behind_barrier = false;
+}
+
 Kernel finished(Kernel kernel) {
   drop_unused_inames(kernel);
+  for (Instruction& instruction : kernel.instructions)
+    std::erase_if(instruction.unordered, [&](const std::string& id) {
+      return std::ranges::find(kernel.instructions, id, &Instruction::id) == kernel.instructions.end();
+    });
   const std::vector<std::string> order = kernel.inames();
   for (Instruction& instruction : kernel.instructions) {
     const std::set<std::string> within(instruction.within.begin(), instruction.within.end());
@@ -250,9 +316,11 @@ Kernel finished(Kernel kernel) {
     for (const std::string& iname : order)
       if (within.contains(iname)) instruction.within.push_back(iname);
   }
+  // Rules that nothing calls go, so that what is left has a meaning.
+  std::erase_if(kernel.rules, [&](const Rule& rule) { return !is_called(kernel, rule.name); });
   infer_types(kernel);
   infer_shapes(kernel);
-  check_names(kernel);
+  check_names(without_rules(kernel));
   return kernel;
 }
 

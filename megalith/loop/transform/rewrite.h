@@ -38,6 +38,10 @@ inline bool is_among(const std::vector<std::string>& names, const std::string& n
 
 /// All that has a meaning in the kernel: inames, parameters, attributes, tensors.
 std::set<std::string> names_of(const Kernel& kernel);
+/// Those, and all else that stands in its domains.
+std::set<std::string> words_of(const Kernel& kernel);
+/// UserError unless `name` can name something.
+void check_is_name(const Kernel& kernel, const std::string& name);
 /// UserError unless `name` is an identifier that has no meaning in the kernel yet.
 void check_is_free(const Kernel& kernel, const std::string& name);
 /// `base`, or that with a number behind it, such that it has no meaning in the kernel and is not among `more`.
@@ -50,8 +54,21 @@ const TensorArgument& tensor_of(const Kernel& kernel, const std::string& tensor)
 /// What `set` says, as constraints of a domain text; "" if nothing.
 std::string constraints_of(const isl::set& set);
 
+/// An affine expression as isl reads it.
+std::string isl_text_of(const Expr& expr);
+
 /// One more domain text; its inames stand last in the order of loops.
 void add_domain(Kernel& kernel, const std::string& domain);
+
+/// Instructions before the one at `at`, and on its side of a barrier over everything.
+void insert_instructions(Kernel& kernel, size_t at, std::vector<Instruction> instructions);
+
+/// The instruction at `at` goes, and no barrier with it.
+void erase_instruction(Kernel& kernel, size_t at);
+
+/// split_iname(), after which an argmax over `iname` runs over both: the caller sees to its value.
+Kernel split_with_argmax(const Kernel& kernel, const std::string& iname, int64_t factor, const std::string& outer,
+                         const std::string& inner);
 
 /// Ends a transformation: inames that nothing uses go; `within` is in the domains' order; types and shapes of what is new
 /// are inferred; names are checked.

@@ -12,16 +12,21 @@
 #include "megalith/loop/instance.h"
 #include "megalith/loop/isl_limit.h"
 #include "megalith/loop/parallel.h"
+#include "megalith/loop/rules.h"
+#include "megalith/loop/stages.h"
+#include "megalith/loop/storage.h"
 #include "megalith/loop/text.h"
 #include "megalith/loop/transform/steps.h"
 
 namespace megalith::loop {
 
-void check_scheduled(const Kernel& kernel) {
+void check_scheduled(const Kernel& with_rules) {
+  const Kernel kernel = without_rules(with_rules);
   check_names(kernel);
   check_bounds(kernel);
   check_written_first(kernel, Domains(kernel));
-  make_parallel(kernel);
+  check_storage(kernel, Domains(kernel));
+  for (const Kernel& stage : split_stages(kernel)) make_parallel(stage);
 }
 
 Schedule::Schedule(Kernel origin, Kernels others)

@@ -15,14 +15,23 @@
 //   reduction_outward k_o                      sum((k_o, k_i), e) -> sum(k_o, sum(k_i, e)); reduction_inward
 //   accumulate k_o -> acc                      the sum over k_o becomes a loop that adds to acc
 //   split_reduction k_o part                   a partial sum for each k_o
+//   tree k 128 -> part p:l.0                  128 partial sums, which are added two by two: see reduce_by_tree()
 //   prefetch a[i_i, :] -> a_s p:l.1 q:l.0      what is read while i_i and all inames of axis 1 run, copied first
 //   precompute t[i_i] -> t_s p:l.0             the same for a temporary, which is computed there
 //   substitute t                               a temporary's definition in place of its reads
+//   extract_subst sq(a) = a * b[i] * b[i]      a rule, called for all that is of that form; expand sq
+//   assignment_to_subst t                      a temporary's definition as a rule; precompute takes rules as temporaries
 //   hoist_factors insn1                        factors that a sum does not need inside
 //   space acc private   privatise t i   pad a_s 1 1
+//   alias a_s t_s -> pool                      temporaries that share memory: their values are not needed at the same time
 //   permute_axes t 1 0   split_axis t 0 16
+//   barrier before insn1                       all before it is done first: on a GPU the kernel ends; no_barrier before insn1
+//   no_sync insn0 insn1                        no barrier between threads for these two: you vouch for it
 //   assume n mod 16 = 0   fix n 1024   rename k j
 //   fuse linear x=y keep y                     with another kernel
+//
+// Steps have the names that loopy has for them, too (tag_inames, add_prefetch, privatize_array, ...). Rules stay while loops
+// are split, ordered and tagged, and parameters fixed; every other step sees the kernel without them.
 //
 // After each step the kernel is checked: bounds, dependences, spaces of temporaries, barriers (loop/parallel.h).
 #pragma once

@@ -12,15 +12,6 @@ namespace megalith::loop {
 
 namespace {
 
-// `name` in the list becomes the two.
-void split_in(std::vector<std::string>& names, const std::string& name, const std::string& outer,
-              const std::string& inner) {
-  const auto found = std::ranges::find(names, name);
-  if (found == names.end()) return;
-  *found = outer;
-  names.insert(std::ranges::find(names, outer) + 1, inner);
-}
-
 // Inside of another reduction it depends on inames that the part's instruction is not within.
 void check_stands_alone(const Kernel& kernel, const Instruction& instruction, const Expr& reduce) {
   std::vector<std::string> bound = instruction.within;
@@ -34,46 +25,95 @@ void check_stands_alone(const Kernel& kernel, const Instruction& instruction, co
   });
 }
 
-}  // namespace
+void check_splits(const Kernel& kernel, const std::vector<Split>& splits) {
+  const std::vector<std::string> inames = kernel.inames();
+  const std::set<std::string> known(inames.begin(), inames.end());
+  const std::set<std::string> taken = words_of(kernel);
+  std::set<std::string> named;
+  for (const auto& [iname, factor, outer, inner] : splits) {
+    if (!known.contains(iname)) check_has_iname(kernel, iname);
+    if (!named.insert(iname).second) refuse(kernel, "\"{}\" is split twice at once", iname);
+    for (const std::string& name : {outer, inner}) {
+      check_is_name(kernel, name);
+      if (taken.contains(name)) check_is_free(kernel, name);
+    }
+    if (outer == inner) refuse(kernel, "\"{}\" cannot be outer and inner iname of \"{}\"", outer, iname);
+    for (const std::string& name : {outer, inner})
+      if (!named.insert(name).second) refuse(kernel, "the name \"{}\" is taken", name);
+    if (factor < 1) refuse(kernel, "\"{}\" is split by {}, want at least 1", iname, factor);
+  }
+}
 
-Kernel split_iname(const Kernel& kernel, const std::string& iname, int64_t factor, const std::string& outer,
-                   const std::string& inner) {
-  check_has_iname(kernel, iname);
-  check_is_free(kernel, outer);
-  check_is_free(kernel, inner);
-  if (outer == inner) refuse(kernel, "\"{}\" cannot be outer and inner iname of \"{}\"", outer, iname);
-  if (factor < 1) refuse(kernel, "\"{}\" is split by {}, want at least 1", iname, factor);
+// An argmax over an iname that is split runs over both afterwards, if it may.
+Kernel split(const Kernel& kernel, const std::vector<Split>& splits, bool may_be_argmax) {
+  check_splits(kernel, splits);
   Kernel result = kernel;
-  const std::string sum = fmt::format("{} * {} + {}", factor, outer, inner);
+  std::map<std::string, const Split*> by_iname;
+  std::map<std::string, std::string> texts;
+  std::map<std::string, Expr> values;
+  for (const Split& one : splits) {
+    by_iname[one.iname] = &one;
+    texts[one.iname] = fmt::format("{} * {} + {}", one.factor, one.outer, one.inner);
+    values[one.iname] =
+        make_call("+", {make_call("*", {make_integer(one.factor), make_name(one.outer)}), make_name(one.inner)});
+  }
+  const auto split_in = [&](std::vector<std::string>& names) {
+    std::vector<std::string> list;
+    for (const std::string& name : names)
+      if (const auto found = by_iname.find(name); found != by_iname.end()) {
+        list.push_back(found->second->outer);
+        list.push_back(found->second->inner);
+      } else {
+        list.push_back(name);
+      }
+    names = std::move(list);
+  };
   for (std::string& text : result.domains) {
     DomainText domain = read_domain(text, kernel.name);
-    const bool lists = is_among(domain.inames, iname);
-    split_in(domain.inames, iname, outer, inner);
-    domain.body = replace_names(kernel, domain.body, {{iname, sum}});
-    if (lists) {
+    const std::vector<std::string> listed = domain.inames;
+    split_in(domain.inames);
+    domain.body = replace_names(kernel, domain.body, texts);
+    for (const std::string& iname : listed) {
+      const auto found = by_iname.find(iname);
+      if (found == by_iname.end()) continue;
       const bool is_union = domain.body.find(" or ") != std::string::npos;
       if (!domain.body.empty()) domain.body = fmt::format("{} and ", is_union ? "(" + domain.body + ")" : domain.body);
-      domain.body += fmt::format("0 <= {} < {}", inner, factor);
+      domain.body += fmt::format("0 <= {} < {}", found->second->inner, found->second->factor);
     }
     text = domain.text();
   }
   for_each_expression(result, [&](Expr& expr) {
-    if (expr.kind != Expr::Kind::reduce || !is_among(expr.inames, iname)) return;
-    if (expr.reduce == ReduceOp::argmax)
-      refuse(kernel, "{} gives a value of \"{}\", which would be lost: it cannot be split", print(expr), iname);
-    split_in(expr.inames, iname, outer, inner);
+    if (expr.kind == Expr::Kind::reduce) {
+      if (expr.reduce == ReduceOp::argmax && by_iname.contains(expr.inames[0]) && !may_be_argmax)
+        refuse(kernel, "{} gives a value of \"{}\", which would be lost: it cannot be split", print(expr),
+               expr.inames[0]);
+      split_in(expr.inames);
+    } else if (expr.kind == Expr::Kind::name) {
+      if (const auto value = values.find(expr.name); value != values.end()) expr = value->second;
+    }
   });
-  const Expr value = make_call("+", {make_call("*", {make_integer(factor), make_name(outer)}), make_name(inner)});
-  for_each_expression(result, [&](Expr& expr) {
-    if (expr.kind == Expr::Kind::name && expr.name == iname) expr = value;
-  });
-  for (Instruction& instruction : result.instructions) split_in(instruction.within, iname, outer, inner);
-  split_in(result.order, iname, outer, inner);
-  if (const auto tag = result.tags.find(iname); tag != result.tags.end()) {
-    result.tags[outer] = tag->second;  // a task is what one value of the outer iname stands for
-    result.tags.erase(iname);
-  }
+  for (Instruction& instruction : result.instructions) split_in(instruction.within);
+  split_in(result.order);
+  for (const Split& one : splits)
+    if (const auto tag = result.tags.find(one.iname); tag != result.tags.end()) {
+      result.tags[one.outer] = tag->second;  // a task is what one value of the outer iname stands for
+      result.tags.erase(one.iname);
+    }
   return finished(std::move(result));
+}
+
+}  // namespace
+
+Kernel split_iname(const Kernel& kernel, const std::string& iname, int64_t factor, const std::string& outer,
+                   const std::string& inner) {
+  return split(kernel, {{iname, factor, outer, inner}}, false);
+}
+
+Kernel split_inames(const Kernel& kernel, const std::vector<Split>& splits) { return split(kernel, splits, false); }
+
+Kernel split_with_argmax(const Kernel& kernel, const std::string& iname, int64_t factor, const std::string& outer,
+                         const std::string& inner) {
+  return split(kernel, {{iname, factor, outer, inner}}, true);
 }
 
 Kernel chunk_iname(const Kernel& kernel, const std::string& iname, int64_t count, const std::string& outer,
@@ -126,7 +166,7 @@ Kernel split_reduction(const Kernel& kernel, const std::vector<std::string>& out
       while (ids.contains(first.id)) first.id += "_";
       instruction.depends_on.push_back(first.id);
       first.condition = instruction.condition;
-      result.instructions.insert(result.instructions.begin() + static_cast<std::ptrdiff_t>(i), first);
+      insert_instructions(result, i, {first});
       ++i;
     }
   }

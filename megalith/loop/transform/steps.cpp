@@ -7,6 +7,7 @@
 #include "megalith/loop/access.h"
 #include "megalith/loop/lex.h"
 #include "megalith/loop/parse_expression.h"
+#include "megalith/loop/rules.h"
 #include "megalith/loop/tag.h"
 #include "megalith/loop/transform/rewrite.h"
 #include "megalith/loop/transform/transform.h"
@@ -76,6 +77,11 @@ class LineReader {
     MEGALITH_CHECK(tag, "there is no tag \"{}\": want {}", text, tag_names());
     return *tag;
   }
+  TaggedName tagged_name() {
+    TaggedName next{name(), {}};
+    if (accept(":")) next.tag = tag();
+    return next;
+  }
   /// "a:g.0 b".
   std::vector<TaggedName> tagged_names(std::initializer_list<std::string_view> until = {}) {
     std::vector<TaggedName> result;
@@ -102,7 +108,9 @@ class LineReader {
   Expr expression(const Kernel& kernel) {
     const Names inames = kernel.inames();
     Cursor cursor(tokens_, kernel.name, at_);
-    Expr expr = parse_expression(cursor, {inames.begin(), inames.end()});
+    std::map<std::string, size_t> rules;
+    for (const Rule& rule : kernel.rules) rules[rule.name] = rule.arguments.size();
+    Expr expr = parse_expression(cursor, {inames.begin(), inames.end()}, &rules);
     at_ = cursor.position();
     return expr;
   }
@@ -114,7 +122,7 @@ class LineReader {
 
 Kernel with_tags(Kernel kernel, const std::vector<TaggedName>& names) {
   for (const auto& [name, tag] : names)
-    if (tag) kernel = tag_iname(kernel, name, *tag);
+    if (tag) kernel.tags[name] = *tag;
   return kernel;
 }
 
@@ -126,13 +134,20 @@ Names plain(const std::vector<TaggedName>& names) {
 
 // ---- the steps ----------------------------------------------------------------------------------------------------------
 
+// Several with commas between.
 Kernel split_step(const Kernel& kernel, LineReader& line) {
-  const std::string iname = line.name();
-  const int64_t factor = line.number();
-  line.expect("->");
-  const auto to = line.tagged_names(2);
+  std::vector<Split> splits;
+  std::vector<TaggedName> tags;
+  do {
+    const std::string iname = line.name();
+    const int64_t factor = line.number();
+    line.expect("->");
+    const TaggedName outer = line.tagged_name(), inner = line.tagged_name();
+    splits.push_back({iname, factor, outer.name, inner.name});
+    tags.insert(tags.end(), {outer, inner});
+  } while (line.accept(","));
   line.end();
-  return with_tags(split_iname(kernel, iname, factor, to[0].name, to[1].name), to);
+  return with_tags(split_inames(kernel, splits), tags);
 }
 
 Kernel old_split_step(const Kernel& kernel, LineReader& line) {
@@ -276,6 +291,20 @@ Kernel accumulate_step(const Kernel& kernel, LineReader& line) {
   return accumulate(kernel, inames, sum);
 }
 
+Kernel tree_step(const Kernel& kernel, LineReader& line) {
+  const std::string iname = line.name();
+  int64_t count = 0;
+  if (!line.peek().is("->")) {
+    count = line.number();
+    MEGALITH_CHECK(count >= 1, "a tree of {} lanes, want at least 1", count);
+  }
+  line.expect("->");
+  const std::string part = line.name();
+  const auto lane = line.tagged_names(1);
+  line.end();
+  return reduce_by_tree(kernel, iname, count, part, lane[0].name, lane[0].tag.value_or(InameTag::loop));
+}
+
 // "a:b part": inames with colons between.
 Kernel split_reduction_step(const Kernel& kernel, LineReader& line) {
   Names outer;
@@ -295,18 +324,6 @@ Kernel fix_step(const Kernel& kernel, LineReader& line) {
   return fix_parameter(kernel, parameter, value);
 }
 
-Kernel substitute_step(const Kernel& kernel, LineReader& line) {
-  const std::string temporary = line.name();
-  line.end();
-  return substitute(kernel, temporary);
-}
-
-Kernel hoist_step(const Kernel& kernel, LineReader& line) {
-  const std::string id = line.name();
-  line.end();
-  return hoist_factors(kernel, id);
-}
-
 Kernel space_step(const Kernel& kernel, LineReader& line) {
   const std::string temporary = line.name(), word = line.name();
   line.end();
@@ -322,6 +339,15 @@ Kernel privatise_step(const Kernel& kernel, LineReader& line) {
   return privatise(kernel, temporary, inames);
 }
 
+// "a b -> pool".
+Kernel alias_step(const Kernel& kernel, LineReader& line) {
+  const Names temporaries = line.names();
+  line.expect("->");
+  const std::string storage = line.name();
+  line.end();
+  return share(kernel, temporaries, storage);
+}
+
 Kernel pad_step(const Kernel& kernel, LineReader& line) {
   const std::string temporary = line.name();
   const int64_t axis = line.number(), by = line.number();
@@ -333,8 +359,8 @@ Kernel pad_step(const Kernel& kernel, LineReader& line) {
 void add_inames_of_axis(const Kernel& kernel, const std::string& tensor, size_t axis, Names& sweep) {
   for (const Instruction& instruction : kernel.instructions)
     visit_expressions(instruction, [&](const Expr& expr, const Place& place) {
-      if (expr.kind != Expr::Kind::subscript || expr.name != tensor || place.is_target || axis >= expr.args.size())
-        return;
+      const bool reads = expr.kind == Expr::Kind::subscript ? !place.is_target : kernel.find_rule(tensor) != nullptr;
+      if (!reads || expr.name != tensor || axis >= expr.args.size()) return;
       for (const std::string& iname : place.inames)
         if (mentions(expr.args[axis], iname) && !is_among(sweep, iname)) sweep.push_back(iname);
     });
@@ -356,7 +382,30 @@ Kernel copy_step(const Kernel& kernel, LineReader& line) {
   const std::string buffer = line.name();
   const auto inames = line.tagged_names();
   line.end();
-  return with_tags(function(kernel, tensor, sweep, buffer, plain(inames)), inames);
+  if (kernel.find_rule(tensor)) return with_tags(precompute(kernel, tensor, sweep, buffer, plain(inames)), inames);
+  return with_tags(function(without_rules(kernel), tensor, sweep, buffer, plain(inames)), inames);
+}
+
+// "square(a) = a * a".
+Kernel extract_step(const Kernel& kernel, LineReader& line) {
+  const std::string name = line.name();
+  line.expect("(");
+  Names arguments;
+  if (!line.accept(")")) {
+    arguments = line.names();
+    line.expect(")");
+  }
+  line.expect("=");
+  const Expr pattern = line.expression(kernel);
+  line.end();
+  return extract_rule(kernel, name, arguments, pattern);
+}
+
+template <Kernel (*function)(const Kernel&, const std::string&)>
+Kernel name_step(const Kernel& kernel, LineReader& line) {
+  const std::string name = line.name();
+  line.end();
+  return function(kernel, name);
 }
 
 Kernel permute_step(const Kernel& kernel, LineReader& line) {
@@ -364,6 +413,26 @@ Kernel permute_step(const Kernel& kernel, LineReader& line) {
   std::vector<int> order;
   while (!line.at_end()) order.push_back(static_cast<int>(line.number()));
   return permute_axes(kernel, tensor, order);
+}
+
+Kernel barrier_step(const Kernel& kernel, LineReader& line) {
+  line.expect("before");
+  const std::string id = line.name();
+  line.end();
+  return add_barrier(kernel, id);
+}
+
+Kernel no_barrier_step(const Kernel& kernel, LineReader& line) {
+  line.expect("before");
+  const std::string id = line.name();
+  line.end();
+  return remove_barrier(kernel, id);
+}
+
+Kernel no_sync_step(const Kernel& kernel, LineReader& line) {
+  const std::string a = line.name(), b = line.name();
+  line.end();
+  return leave_unordered(kernel, a, b);
 }
 
 Kernel split_axis_step(const Kernel& kernel, LineReader& line) {
@@ -389,52 +458,117 @@ Kernel fuse_step(const Kernel& kernel, LineReader& line, const Kernels& others) 
     joined[input] = line.name();
   }
   line.end();
-  return fuse(kernel, other->second, joined, kept);
+  return fuse(kernel, without_rules(other->second), joined, kept);
 }
 
 struct Step {
   const char* usage;
   Kernel (*run)(const Kernel&, LineReader&);
+  bool keeps_rules = false;  // else it sees the kernel without them
 };
 
 const std::map<std::string, Step>& steps() {
   static const std::map<std::string, Step> table = {
       {"accumulate", {"accumulate INAME... -> SUM", accumulate_step}},
-      {"assume", {"assume CONSTRAINTS", assume_step}},
-      {"chunk", {"chunk INAME COUNT -> OUTER[:TAG] INNER[:TAG]", chunk_step}},
+      {"assume", {"assume CONSTRAINTS", assume_step, true}},
+      {"barrier", {"barrier before INSTRUCTION", barrier_step}},
+      {"chunk", {"chunk INAME COUNT -> OUTER[:TAG] INNER[:TAG]", chunk_step, true}},
+      {"alias", {"alias TEMPORARY... -> STORAGE", alias_step, true}},
+      {"assignment_to_subst", {"assignment_to_subst TEMPORARY", name_step<rule_of_temporary>, true}},
       {"duplicate", {"duplicate INAME... -> COPY[:TAG]... in INSTRUCTION...", duplicate_step}},
-      {"fix", {"fix PARAMETER VALUE", fix_step}},
+      {"expand", {"expand RULE", name_step<expand_rules>, true}},
+      {"extract_subst", {"extract_subst RULE(ARGUMENT, ...) = EXPRESSION", extract_step, true}},
+      {"fix", {"fix PARAMETER VALUE", fix_step, true}},
       {"fuse_loops", {"fuse_loops INAME ONTO", fuse_loops_step}},
-      {"hoist_factors", {"hoist_factors INSTRUCTION", hoist_step}},
-      {"ilp", {"ilp INAME", tag_as<InameTag::interleave>}},
+      {"hoist_factors", {"hoist_factors INSTRUCTION", name_step<hoist_factors>}},
+      {"ilp", {"ilp INAME", tag_as<InameTag::interleave>, true}},
       {"join", {"join OUTER INNER -> JOINED[:TAG]", join_step}},
       {"map", {"map [INAME, ...] -> INAME = VALUE, ...", map_step}},
       {"move", {"move INSTRUCTION before INSTRUCTION", move_step}},
-      {"order", {"order INAME...", order_step}},
+      {"no_barrier", {"no_barrier before INSTRUCTION", no_barrier_step}},
+      {"no_sync", {"no_sync INSTRUCTION INSTRUCTION", no_sync_step}},
+      {"order", {"order INAME...", order_step, true}},
       {"pad", {"pad TEMPORARY AXIS BY", pad_step}},
       {"peel", {"peel INAME -> PEELED[:TAG] where CONSTRAINT", peel_step}},
       {"permute_axes", {"permute_axes TENSOR AXIS...", permute_step}},
-      {"precompute", {"precompute TEMPORARY[INAME or :, ...] -> BUFFER [INAME[:TAG]...]", copy_step<precompute>}},
-      {"prefetch", {"prefetch TENSOR[INAME or :, ...] -> BUFFER [INAME[:TAG]...]", copy_step<prefetch>}},
+      {"precompute", {"precompute TEMPORARY[INAME or :, ...] -> BUFFER [INAME[:TAG]...]", copy_step<precompute>, true}},
+      {"prefetch", {"prefetch TENSOR[INAME or :, ...] -> BUFFER [INAME[:TAG]...]", copy_step<prefetch>, true}},
       {"privatise", {"privatise TEMPORARY INAME...", privatise_step}},
       {"reduction_inward", {"reduction_inward INAME...", nest_step<false>}},
       {"reduction_outward", {"reduction_outward INAME...", nest_step<true>}},
-      {"rename", {"rename FROM TO", rename_step}},
+      {"rename", {"rename FROM TO", rename_step, true}},
       {"space", {"space TEMPORARY private|shared|global", space_step}},
-      {"split", {"split INAME FACTOR -> OUTER[:TAG] INNER[:TAG]", split_step}},
+      {"split", {"split INAME FACTOR -> OUTER[:TAG] INNER[:TAG], ...", split_step, true}},
       {"split_axis", {"split_axis TENSOR AXIS FACTOR", split_axis_step}},
-      {"split_iname", {"split_iname INAME FACTOR OUTER INNER", old_split_step}},
+      {"split_iname", {"split_iname INAME FACTOR OUTER INNER", old_split_step, true}},
       {"split_reduction", {"split_reduction OUTER[:OUTER...] PART", split_reduction_step}},
-      {"substitute", {"substitute TEMPORARY", substitute_step}},
-      {"tag", {"tag INAME TAG...", tag_step}},
-      {"tag_iname", {"tag_iname INAME TAG...", tag_step}},
-      {"tile", {"tile INAME... FACTOR... -> OUTER[:TAG]... INNER[:TAG]...", tile_step}},
+      {"substitute", {"substitute TEMPORARY", name_step<substitute>}},
+      {"tag", {"tag INAME TAG...", tag_step, true}},
+      {"tag_iname", {"tag_iname INAME TAG...", tag_step, true}},
+      {"tile", {"tile INAME... FACTOR... -> OUTER[:TAG]... INNER[:TAG]...", tile_step, true}},
+      {"tree", {"tree INAME [LANES] -> PART LANE[:TAG]", tree_step}},
       {"unify_inames", {"unify_inames INAME ONTO", unify_step}},
-      {"unroll", {"unroll INAME", tag_as<InameTag::unroll>}},
-      {"untag", {"untag INAME", tag_as<InameTag::loop>}},
-      {"vectorise", {"vectorise INAME", tag_as<InameTag::vector>}},
+      {"unroll", {"unroll INAME", tag_as<InameTag::unroll>, true}},
+      {"untag", {"untag INAME", tag_as<InameTag::loop>, true}},
+      {"vectorise", {"vectorise INAME", tag_as<InameTag::vector>, true}},
   };
   return table;
+}
+
+// What other systems call these steps.
+const std::map<std::string_view, std::string_view>& aliases() {
+  static const std::map<std::string_view, std::string_view> table = {
+      {"add_barrier", "barrier"},
+      {"add_nosync", "no_sync"},
+      {"add_padding", "pad"},
+      {"add_prefetch", "prefetch"},
+      {"alias_temporaries", "alias"},
+      {"affine_map_inames", "map"},
+      {"chunk_iname", "chunk"},
+      {"duplicate_inames", "duplicate"},
+      {"expand_subst", "expand"},
+      {"fission", "duplicate"},
+      {"fix_parameters", "fix"},
+      {"fuse_kernels", "fuse"},
+      {"interchange", "order"},
+      {"join_inames", "join"},
+      {"map_domain", "map"},
+      {"prioritise", "order"},
+      {"prioritize_loops", "order"},
+      {"privatize", "privatise"},
+      {"privatize_array", "privatise"},
+      {"privatize_temporaries_with_inames", "privatise"},
+      {"rename_iname", "rename"},
+      {"rename_inames", "rename"},
+      {"set_temporary_address_space", "space"},
+      {"split_array_axis", "split_axis"},
+      {"split_array_dim", "split_axis"},
+      {"split_reduction_inward", "reduction_inward"},
+      {"split_reduction_outward", "reduction_outward"},
+      {"tag_inames", "tag"},
+      {"unroll_iname", "unroll"},
+      {"untag_inames", "untag"},
+      {"vectorize", "vectorise"},
+  };
+  return table;
+}
+
+// Words with points in them, which are no names to the lexer.
+std::string with_own_words(std::string line) {
+  constexpr std::pair<std::string_view, std::string_view> kWords[] = {
+      {"blockIdx.x", "g.0"},
+      {"blockIdx.y", "g.1"},
+      {"blockIdx.z", "g.2"},
+      {"threadIdx.x", "l.0"},
+      {"threadIdx.y", "l.1"},
+      {"threadIdx.z", "l.2"},
+      {"AddressSpace.PRIVATE", "private"},
+      {"AddressSpace.LOCAL", "shared"},
+      {"AddressSpace.GLOBAL", "global"},
+  };
+  for (const auto& [theirs, ours] : kWords)
+    for (size_t at; (at = line.find(theirs)) != std::string::npos;) line.replace(at, theirs.size(), ours);
+  return line;
 }
 
 constexpr const char* kFuseUsage = "fuse KERNEL INPUT=OUTPUT... [keep OUTPUT...]";
@@ -455,8 +589,11 @@ std::vector<std::string> step_usages() {
 }
 
 Kernel run_step(const Kernel& kernel, const std::string& text, const Kernels& others) {
-  LineReader line(text);
-  const std::string word(line.peek().text);
+  const std::string own_words = with_own_words(text);
+  LineReader line(own_words);
+  const std::string given(line.peek().text);
+  const auto alias = aliases().find(given);
+  const std::string word(alias == aliases().end() ? std::string_view(given) : alias->second);
   const auto step = steps().find(word);
   const bool is_fuse = word == "fuse";
   if (!is_fuse && step == steps().end()) {
@@ -465,9 +602,10 @@ Kernel run_step(const Kernel& kernel, const std::string& text, const Kernels& ot
     throw UserError(fmt::format("there is no transformation \"{}\": want {}", word, fmt::join(known, ", ")));
   }
   const char* usage = is_fuse ? kFuseUsage : step->second.usage;
-  line.accept(word);
+  line.accept(given);
   try {
-    return is_fuse ? fuse_step(kernel, line, others) : step->second.run(kernel, line);
+    if (is_fuse) return fuse_step(without_rules(kernel), line, others);
+    return step->second.run(step->second.keeps_rules ? kernel : without_rules(kernel), line);
   } catch (const BadUsage&) { throw UserError(fmt::format("want \"{}\"", usage)); }
 }
 

@@ -1,4 +1,4 @@
-// set_space, privatise, pad_axis
+// set_space, share, privatise, pad_axis
 #include <algorithm>
 
 #include "megalith/loop/instance.h"
@@ -24,6 +24,18 @@ TensorArgument& temporary_of(Kernel& kernel, const std::string& name) {
 Kernel set_space(const Kernel& kernel, const std::string& temporary, Space space) {
   Kernel result = kernel;
   temporary_of(result, temporary).space = space;
+  return result;
+}
+
+Kernel share(const Kernel& kernel, const std::vector<std::string>& temporaries, const std::string& storage) {
+  check_is_free(kernel, storage);
+  if (temporaries.size() < 2) refuse(kernel, "want two temporaries or more that share \"{}\"", storage);
+  Kernel result = kernel;
+  for (const std::string& temporary : temporaries) {
+    TensorArgument& tensor = temporary_of(result, temporary);
+    if (!tensor.storage.empty()) refuse(kernel, "{} shares \"{}\" already", temporary, tensor.storage);
+    tensor.storage = storage;
+  }
   return result;
 }
 

@@ -7,6 +7,7 @@
 #include "megalith/loop/instance.h"
 #include "megalith/loop/meeting.h"
 #include "megalith/loop/text.h"
+#include "megalith/loop/transform/definition.h"
 #include "megalith/loop/transform/rewrite.h"
 #include "megalith/loop/transform/transform.h"
 
@@ -34,7 +35,8 @@ void check_is_kept(const Kernel& kernel, size_t definition, const std::set<std::
              example_of(kernel, definition, dependence.to->instruction, dependence.pairs));
 }
 
-// The instruction that assigns the temporary, with all that has to hold for its value to stand anywhere.
+}  // namespace
+
 size_t find_definition(const Kernel& kernel, const std::string& temporary) {
   if (tensor_of(kernel, temporary).role != Role::temporary)
     refuse(kernel, "\"{}\" is no temporary: others look at it", temporary);
@@ -72,6 +74,20 @@ size_t find_definition(const Kernel& kernel, const std::string& temporary) {
   return *found;
 }
 
+Expr rounded_as(DType dtype, Expr value, DType from) {
+  if (dtype == DType::f32 || from == dtype) return value;
+  return make_call(std::string(dtype_name(dtype)), {std::move(value)});
+}
+
+void inherit_dependences(Kernel& kernel, const Instruction& definition) {
+  for (Instruction& instruction : kernel.instructions)
+    if (std::erase(instruction.depends_on, definition.id) > 0)
+      for (const std::string& id : definition.depends_on)
+        if (!is_among(instruction.depends_on, id)) instruction.depends_on.push_back(id);
+}
+
+namespace {
+
 class Substitution {
  public:
   Substitution(Kernel& kernel, const Instruction& definition, DType dtype)
@@ -101,10 +117,8 @@ class Substitution {
         for (std::string& iname : expr.inames) iname = renamed.at(iname);
     });
     replace_names(value, at);
-    // A narrow temporary rounds.
-    if (dtype_ != DType::f32 && value.dtype != dtype_)
-      value = make_call(std::string(dtype_name(dtype_)), {std::move(value)});
-    return value;
+    const DType from = value.dtype;
+    return rounded_as(dtype_, std::move(value), from);
   }
 
   // A copy of a reduction's iname for one read: with the values that it takes at the read's subscripts.
@@ -182,16 +196,10 @@ Kernel substitute(const Kernel& kernel, const std::string& temporary) {
   const Instruction definition = kernel.instructions[at];
   const TensorArgument& tensor = tensor_of(kernel, temporary);
   if (!tensor.dtype) refuse(kernel, "the type of \"{}\" is not known", temporary);
-  result.instructions.erase(result.instructions.begin() + static_cast<std::ptrdiff_t>(at));
+  erase_instruction(result, at);
   Substitution substitution(result, definition, *tensor.dtype);
-  for (size_t i = 0; i < result.instructions.size(); ++i) {
-    Instruction& instruction = result.instructions[i];
-    substitution.apply(instruction);
-    // Who waited for it waits for what it waited for.
-    if (std::erase(instruction.depends_on, definition.id) > 0)
-      for (const std::string& id : definition.depends_on)
-        if (!is_among(instruction.depends_on, id)) instruction.depends_on.push_back(id);
-  }
+  for (Instruction& instruction : result.instructions) substitution.apply(instruction);
+  inherit_dependences(result, definition);
   for (const std::string& domain : substitution.new_domains()) add_domain(result, domain);
   std::erase_if(result.tensors, [&](const TensorArgument& t) { return t.name == temporary; });
   return finished(std::move(result));

@@ -32,6 +32,14 @@ Kernel tag_iname(const Kernel& kernel, const std::string& iname, InameTag tag);
 Kernel split_iname(const Kernel& kernel, const std::string& iname, int64_t factor, const std::string& outer,
                    const std::string& inner);
 
+/// Several at once: as split_iname() one after the other, but what is left is looked at once.
+struct Split {
+  std::string iname;
+  int64_t factor = 1;
+  std::string outer, inner;
+};
+Kernel split_inames(const Kernel& kernel, const std::vector<Split>& splits);
+
 /// split_iname() with the least factor such that there are at most `count` values of `outer`; as many as that are only
 /// where they divide well.
 Kernel chunk_iname(const Kernel& kernel, const std::string& iname, int64_t count, const std::string& outer,
@@ -73,6 +81,24 @@ Kernel nest_reduction(const Kernel& kernel, const std::vector<std::string>& inam
 /// with an axis of `sum` for each iname whose loop is inside of theirs.
 Kernel accumulate(const Kernel& kernel, const std::vector<std::string>& inames, const std::string& sum);
 
+/// The one reduction over `iname` (and maybe more) becomes a tree over `count` values of `lane`, with iname = count * its
+/// outer part + lane, or (count = 0) over all values of it, which is called `lane` then:
+///   y[t] = sum((o, k), e)   ->   part[k] = sum(o, e);  part[p] = part[p] + part[p + 4] (p < 4);  .. + 2; .. + 1;  y[t] = part[0]
+/// with an axis of `part` more for each iname whose loop is inside. An argmax keeps the places of its maxima, too. `tag` is
+/// for the loops of all levels.
+Kernel reduce_by_tree(const Kernel& kernel, const std::string& iname, int64_t count, const std::string& part,
+                      const std::string& lane, InameTag tag = InameTag::loop);
+
+/// duplicate_inames() of one iname.
+struct Duplication {
+  std::string iname;
+  std::set<std::string> ids;
+};
+
+/// Where the instructions of two inames cross, so that no order of loops has one loop for each: what would make it so. Such
+/// a kernel runs, with an iname in several loops; these are the ways to give each loop its own.
+std::vector<Duplication> duplication_options(const Kernel& kernel);
+
 // ---- sizes --------------------------------------------------------------------------------------------------------------
 
 Kernel assume(const Kernel& kernel, const std::string& constraints);
@@ -80,10 +106,32 @@ Kernel assume(const Kernel& kernel, const std::string& constraints);
 /// The parameter has this value and is none any more.
 Kernel fix_parameter(const Kernel& kernel, const std::string& parameter, int64_t value);
 
+/// No barrier is put in for what these two instructions do to one element: the caller vouches that threads need none.
+Kernel leave_unordered(const Kernel& kernel, const std::string& a, const std::string& b);
+
+// ---- barriers over everything (loop/stages.h) -------------------------------------------------------------------------
+
+/// All before the instruction `id` is done, everywhere, before it begins: loops end there.
+Kernel add_barrier(const Kernel& kernel, const std::string& id);
+Kernel remove_barrier(const Kernel& kernel, const std::string& id);
+
 // ---- expressions --------------------------------------------------------------------------------------------------------
 
 /// What is assigned to a temporary, by one instruction and without a condition, takes the place of its reads.
 Kernel substitute(const Kernel& kernel, const std::string& temporary);
+
+/// `rule name(arguments) = pattern`, and a call of it for everything in the kernel that is of that form.
+Kernel extract_rule(const Kernel& kernel, const std::string& name, const std::vector<std::string>& arguments,
+                    const Expr& pattern);
+
+/// What is assigned to a temporary becomes a rule of its name, and its reads become calls: substitute() with a name.
+Kernel rule_of_temporary(const Kernel& kernel, const std::string& temporary);
+
+/// Calls of the rule are replaced by what they stand for.
+Kernel expand_rules(const Kernel& kernel, const std::string& rule);
+
+/// A rule becomes a temporary again: its arguments are subscripts, which are affine and not below 0.
+Kernel temporary_of_rule(const Kernel& kernel, const std::string& rule);
 
 /// Factors and divisors that do not depend on what a sum runs over leave it: sum(k, a * b[k]) -> a * sum(k, b[k]). Of the
 /// instruction `id`. Where such a factor is infinite and the sum is empty or 0, the result was 0 and is no number now.
@@ -104,6 +152,9 @@ Kernel set_space(const Kernel& kernel, const std::string& temporary, Space space
 /// The temporary has an axis more for each of `inames`, which all that use it are within.
 Kernel privatise(const Kernel& kernel, const std::string& temporary, const std::vector<std::string>& inames);
 
+/// The temporaries share memory, which is called `storage`: none is written while another one's values are needed.
+Kernel share(const Kernel& kernel, const std::vector<std::string>& temporaries, const std::string& storage);
+
 /// The axis of a temporary is longer by as many elements, which nobody uses: other banks of memory.
 Kernel pad_axis(const Kernel& kernel, const std::string& temporary, int axis, int64_t by);
 
@@ -113,7 +164,7 @@ Kernel pad_axis(const Kernel& kernel, const std::string& temporary, int axis, in
 Kernel prefetch(const Kernel& kernel, const std::string& tensor, const std::vector<std::string>& sweep,
                 const std::string& buffer, const std::vector<std::string>& inames = {});
 
-/// The same for a temporary, which is computed there instead of being copied, and is gone.
+/// The same for a temporary or a rule, which is computed there instead of being copied, and is gone.
 Kernel precompute(const Kernel& kernel, const std::string& temporary, const std::vector<std::string>& sweep,
                   const std::string& buffer, const std::vector<std::string>& inames = {});
 
