@@ -98,8 +98,9 @@ void make_whole(Expr& expr) {
   for (Expr& arg : expr.args) make_whole(arg);
 }
 
-// Types are inferred in instructions only.
+// Types are inferred in instructions only. The order of the inames is written down, so that nobody has to find it again.
 Kernel with_whole_shapes(Kernel kernel) {
+  kernel.order = kernel.inames();
   for (TensorArgument& tensor : kernel.tensors)
     for (Expr& size : tensor.shape) {
       if (const auto number = loop::constant_value(size)) size = loop::make_integer(*number);
@@ -124,6 +125,7 @@ class LoopEmitter {
     result_.name = name;
     result_.num_barriers = parallel_.num_barriers;
     prefix_ = loop::message_prefix(kernel.name);
+    comment_ = comment_lines(loop::print(kernel));
   }
 
   LoopSource run() {
@@ -149,7 +151,7 @@ class LoopEmitter {
   loop::Parallel parallel_;
   LoopExpressions expressions_;
   LoopSource result_;
-  std::string prefix_, body_, declarations_;
+  std::string prefix_, comment_, body_, declarations_;
   std::map<std::string, std::set<size_t>> contracted_;  // axes that each thread has one element of
   int depth_ = 1, num_reductions_ = 0;
   const loop::Instruction* instruction_ = nullptr;
@@ -295,15 +297,14 @@ class LoopEmitter {
     }
     if (is_emulated_) lines += emulation();
     lines += own_temporaries();
-    const std::string comment = comment_lines(loop::print(kernel_));
     if (!is_kernel())
       return fmt::format(
           "{}extern \"C\" void {}([[maybe_unused]] void* const* tensors, [[maybe_unused]] const i64* sizes,\n"
           "    [[maybe_unused]] const f32* attributes) {{\n{}",
-          comment, result_.name, lines);
+          comment_, result_.name, lines);
     int64_t threads = 1;
     for (const int64_t number : parallel_.num_threads) threads *= number;
-    return fmt::format("{}extern \"C\" __global__ void __launch_bounds__({}) {}({}) {{\n{}", comment, threads,
+    return fmt::format("{}extern \"C\" __global__ void __launch_bounds__({}) {}({}) {{\n{}", comment_, threads,
                        result_.name, fmt::join(parameters, ", "), lines);
   }
 

@@ -161,7 +161,7 @@ class Analysis {
   void check_block() const {
     int64_t all = 1;
     for (const int64_t number : result_.num_threads) all *= number;
-    MEGALITH_CHECK(all <= 1024, "{} a block would have {} threads: at most 1024", prefix_, all);
+    if (all > 1024) throw CapacityError(fmt::format("{} a block would have {} threads: at most 1024", prefix_, all));
   }
 
   // The index along an axis is the iname itself: it starts at 0 or later.

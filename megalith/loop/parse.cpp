@@ -141,7 +141,7 @@ class KernelParser {
                         : kernel_.is_parameter(name) ? "a parameter"
                         : kernel_.is_attribute(name) ? "an attribute"
                         : kernel_.find_tensor(name)  ? "a tensor"
-                        : kernel_.find_rule(name)    ? "a rule"
+                        : is_of_rule(name)           ? "a rule"
                                                      : nullptr;
     if (taken) cursor_.fail_at(token, fmt::format("\"{}\" is already {}, wanted a new name for {}", name, taken, what));
     return name;
@@ -333,6 +333,13 @@ class KernelParser {
     }
   }
 
+  // A rule, or an argument of one: names of their own, since steps replace names in rules as elsewhere.
+  bool is_of_rule(const std::string& name) const {
+    return std::ranges::any_of(kernel_.rules, [&](const Rule& rule) {
+      return rule.name == name || is_among(rule.arguments.begin(), rule.arguments.end(), name);
+    });
+  }
+
   // Names in domains that are no inames are parameters.
   void finish_parameters() {
     for (const Token& token : domain_names_) {
@@ -340,6 +347,7 @@ class KernelParser {
       if (inames_.contains(name) || kernel_.is_parameter(name)) continue;
       if (kernel_.is_attribute(name))
         cursor_.fail_at(token, fmt::format("\"{}\" is an attribute, wanted a parameter", name));
+      if (is_of_rule(name)) cursor_.fail_at(token, fmt::format("\"{}\" is of a rule, wanted a parameter", name));
       if (kernel_.find_tensor(name))
         cursor_.fail_at(token, fmt::format("\"{}\" is a tensor, wanted a parameter", name));
       kernel_.parameters.push_back({name, false});
@@ -357,7 +365,7 @@ class KernelParser {
     for (const Rule& rule : kernel_.rules) collect_reads(rule.body, read);
     for (const auto& [name, token] : tensors_) {
       if (kernel_.find_tensor(name)) continue;
-      if (kernel_.is_parameter(name) || kernel_.is_attribute(name) || kernel_.find_rule(name))
+      if (kernel_.is_parameter(name) || kernel_.is_attribute(name) || is_of_rule(name))
         cursor_.fail_at(*token, fmt::format("\"{}\" is a {}, wanted a tensor", name,
                                             kernel_.is_parameter(name)   ? "parameter"
                                             : kernel_.is_attribute(name) ? "attribute"

@@ -124,6 +124,26 @@ TEST(Parse, MaxOfTwoIsAFunctionUnlessTheFirstIsAnIname) {
   EXPECT_THAT(value("sum((j, k), a[j])").inames, ElementsAre("j", "k"));
 }
 
+TEST(Parse, RulesBarriersAndStorage) {
+  const std::string text =
+      "input x: f32[n]\noutput y: f32[n]\ntemporary s: f32[n] shared in pool\ntemporary t: f32[n] in pool\n"
+      "{ [i] : 0 <= i < n }\n{ [j] : 0 <= j < n }\n"
+      "rule square(a) = a * a\nrule scaled(b, c) = square(b) + c * x[i]\n"
+      "s[i] = scaled(x[i], 3)\nbarrier\nt[j] = s[j] + square(s[j])  {nosync=insn0}\ny[j] = t[j]\n";
+  const Kernel kernel = parse_kernel(text);
+  EXPECT_EQ(kernel.rules.size(), 2u);
+  EXPECT_TRUE(kernel.instructions[1].is_behind_barrier);
+  EXPECT_EQ(kernel.find_tensor("s")->storage, "pool");
+  EXPECT_EQ(print(parse_kernel(print(kernel))), print(kernel));
+  const std::string start = "{ [i] : 0 <= i < n }\n";
+  EXPECT_THAT(message_of(start + "rule f(n) = n + 1\ny[i] = f(i)"),
+              HasSubstr("\"n\" is of a rule, wanted a parameter"));
+  EXPECT_THAT(message_of(start + "rule f(a) = a[i] + a\ny[i] = f(i)"), HasSubstr("wanted a tensor"));
+  EXPECT_THAT(message_of(start + "rule f(a) = f(a)\ny[i] = f(i)"), HasSubstr("unknown function \"f\""));
+  EXPECT_THAT(message_of(start + "rule f(a) = 2 * a\ny[i] = f(i, i)"), HasSubstr("f has 2 arguments, wanted 1"));
+  EXPECT_THAT(message_of(start + "barrier\ny[i] = 1"), HasSubstr("a barrier with no instruction before it"));
+}
+
 TEST(Parse, ErrorsSayWhereAndWhat) {
   EXPECT_EQ(message_of("kernel k\n{ [i] : 0 <= i < n }\ny[i] = 2 * "),
             "[k] line 3, column 12: found the end of the line, wanted an expression");

@@ -275,7 +275,9 @@ void drop_unused_inames(Kernel& kernel) {
     domains.push_back(texts[i].text());
   }
   kernel.domains = std::move(domains);
-  std::erase_if(kernel.tags, [&](const auto& tag) { return !has_iname(kernel, tag.first); });
+  const std::vector<std::string> left = kernel.inames();
+  const std::set<std::string> inames(left.begin(), left.end());
+  std::erase_if(kernel.tags, [&](const auto& tag) { return !inames.contains(tag.first); });
 }
 
 }  // namespace
