@@ -186,9 +186,8 @@ const Program kPrograms[] = {
      {{{"n", 45}}}},
     {"n_bodies",
      "input x: f32[n, 3]\noutput pot: f32[n]\nassume n >= 1\n{ [i, j, k] : 0 <= i < n and 0 <= j < n and 0 <= k < 3 }\n"
-     "pot[i] = sum(j, if(i == j, 0, 1 / (1 + sum(k, (x[i, k] - x[j, k]) * (x[i, k] - x[j, k])))))\n",
-     "split i 16 -> i_o:g.0 i_i:l.0\nsplit j 16 -> j_o j_i\norder i_o j_o i_i j_i k\naccumulate j_o -> acc\n"
-     "prefetch x[j_i, k] -> x_s\n",
+     "pot[i] = sum(j, if(i == j, 0, 1 + sum(k, (x[i, k] - x[j, k]) * (x[i, k] - x[j, k]))))\n",
+     "split i 16 -> i_o:g.0 i_i:l.0\nsplit j 16 -> j_o j_i\norder i_o j_o i_i j_i k\naccumulate j_o -> acc\n",
      {{{"n", 33}}}},
     {"temporaries_that_share_memory",
      "input a: f32[30]\ninput b: f32[30]\noutput c: f32[30]\noutput d: f32[30]\n{ [i, j, k, l] : 0 <= i, j, k, l < 30 "
