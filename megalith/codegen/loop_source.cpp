@@ -194,37 +194,44 @@ class LoopEmitter {
   const TensorArgument& tensor(const std::string& name) const { return *kernel_.find_tensor(name); }
   bool is_own(const std::string& name) const { return contracted_.contains(name); }
 
-  // Temporaries of a thread: an axis whose subscript is everywhere the index of the thread holds one element for each.
+  // Temporaries of a thread or a block: an axis whose subscript is everywhere the index of the thread, or of its block, holds one
+  // element for each.
   void find_contracted() {
     for (const auto& [name, space] : parallel_.spaces) {
-      if (space == Space::global || !has_size(name)) continue;
-      std::set<size_t>& axes = contracted_[name];
-      if (!is_gpu_ || space != Space::thread) continue;
-      for (size_t d = 0; d < tensor(name).shape.size(); ++d) axes.insert(d);
-      for (size_t i = 0; i < kernel_.instructions.size(); ++i)
-        loop::visit_expressions(kernel_.instructions[i], [&](const Expr& expr, const loop::Place&) {
-          if (expr.kind != Expr::Kind::subscript || expr.name != name) return;
-          for (size_t d = 0; d < expr.args.size(); ++d)
-            if (thread_axis(i, expr.args[d]) < 0 || thread_axis(i, expr.args[d]) != first_axis(name, d)) axes.erase(d);
-        });
+      if (space == Space::global) continue;
+      std::set<size_t> axes = is_gpu_ ? own_axes(name, space) : std::set<size_t>();
+      if (has_size(name, axes)) contracted_[name] = std::move(axes);
     }
   }
-  int thread_axis(size_t instruction, const Expr& index) const {
+  std::set<size_t> own_axes(const std::string& name, Space space) const {
+    std::set<size_t> axes;
+    for (size_t d = 0; d < tensor(name).shape.size(); ++d) axes.insert(d);
+    for (size_t i = 0; i < kernel_.instructions.size(); ++i)
+      loop::visit_expressions(kernel_.instructions[i], [&](const Expr& expr, const loop::Place&) {
+        if (expr.kind != Expr::Kind::subscript || expr.name != name) return;
+        for (size_t d = 0; d < expr.args.size(); ++d)
+          if (const int axis = own_axis(i, expr.args[d], space); axis < 0 || axis != first_axis(name, d, space))
+            axes.erase(d);
+      });
+    return axes;
+  }
+  int own_axis(size_t instruction, const Expr& index, Space space) const {
     if (index.kind != Expr::Kind::name) return -1;
-    for (int axis = 3; axis < loop::kNumAxes; ++axis)
+    for (int axis = 0; axis < (space == Space::thread ? loop::kNumAxes : 3); ++axis)
       if (parallel_.iname(instruction, axis) == index.name) return axis;
     return -1;
   }
-  int first_axis(const std::string& name, size_t d) const {
+  int first_axis(const std::string& name, size_t d, Space space) const {
     for (size_t i = 0; i < kernel_.instructions.size(); ++i)
-      if (kernel_.instructions[i].target.name == name) return thread_axis(i, kernel_.instructions[i].target.args[d]);
+      if (kernel_.instructions[i].target.name == name)
+        return own_axis(i, kernel_.instructions[i].target.args[d], space);
     return -1;
   }
 
   int64_t element_bytes(const TensorArgument& tensor) const { return dtype_bytes(*tensor.dtype); }
   // Whether the temporary can stand in the function: its size is a number, and small.
-  bool has_size(const std::string& name) const {
-    const int64_t bytes = bytes_of(name, {});
+  bool has_size(const std::string& name, const std::set<size_t>& without) const {
+    const int64_t bytes = bytes_of(name, without);
     if (bytes < 0) return false;
     return is_gpu_ || bytes <= kMaxFrame;
   }

@@ -189,6 +189,11 @@ const Program kPrograms[] = {
      "pot[i] = sum(j, if(i == j, 0, 1 + sum(k, (x[i, k] - x[j, k]) * (x[i, k] - x[j, k]))))\n",
      "split i 16 -> i_o:g.0 i_i:l.0\nsplit j 16 -> j_o j_i\norder i_o j_o i_i j_i k\naccumulate j_o -> acc\n",
      {{{"n", 33}}}},
+    {"rows_below_their_maximum",
+     "input x: f32[n, m]\noutput y: f32[n, m]\nassume n >= 1 and m >= 1\n{ [i, k, j] : 0 <= i < n and 0 <= k, j < m }\n"
+     "top[i] = max(k, x[i, k])\ny[i, j] = x[i, j] - top[i]\n",
+     "tag i g.0\nsplit j 16 -> j_o j_i:l.0\ntree k 16 -> part p:l.0\n",
+     {{{"n", 5}, {"m", 37}}}},
     {"temporaries_that_share_memory",
      "input a: f32[30]\ninput b: f32[30]\noutput c: f32[30]\noutput d: f32[30]\n{ [i, j, k, l] : 0 <= i, j, k, l < 30 "
      "}\n"
