@@ -183,7 +183,16 @@ inline void gemm_linear_residual_rmsnorm_parts_own_rows(const Args& args) {
         squares += from_lane(squares, 2);
         if (of_lane < rows && lane() % 4 == 0) put(now.squares, (first_row + of_lane) * C + c, squares, now.epoch);
       }
-      put_tile(now.copy, first_row + row, c * L, rows - row, pairs);
+      if constexpr (kIsBlocked<decltype(now.copy)>) {
+        put_tile(now.copy, first_row + row, c * L, rows - row, pairs);
+      } else {  // who reads it wants whole rows
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+          if (const int of_lane = row + lane() / 4 + 8 * half; of_lane < rows)
+#pragma unroll
+            for (int j = 0; j < kEights; ++j)
+              *reinterpret_cast<u32*>(now.copy + (first_row + of_lane) * (C * L) + column + 8 * j) = pairs[j][half];
+      }
     }
   };
   wide_groups_own_rows<1>(
