@@ -7,6 +7,7 @@
 #include <isl/set.h>
 
 #include <algorithm>
+#include <functional>
 #include <set>
 #include <span>
 
@@ -136,7 +137,13 @@ class LoopEmitter {
     result_.text += body_ + (is_emulated_ ? "  }\n}\n" : "}\n");
     if (is_kernel()) result_.prelude = kernels::embedded_source("kernels/cuda/arch/builtins.cuh");
     result_.prelude += kernels::embedded_source("kernels/cpu/prelude.h");
-    result_.prelude += "using namespace megalith::kernels;\n\n";
+    if (is_kernel()) {
+      // CUDA has an exp(float) of its own in the global namespace.
+      result_.prelude += "namespace megalith::kernels {\n\n";
+      result_.ending = "\n}  // namespace megalith::kernels\n";
+    } else {
+      result_.prelude += "using namespace megalith::kernels;\n\n";
+    }
     for (size_t at; (at = result_.prelude.find("#pragma once\n")) != std::string::npos;) result_.prelude.erase(at, 13);
     for (size_t axis = 0; axis < 3; ++axis) result_.threads[axis] = parallel_.num_threads[axis + 3];
     find_blocks();
@@ -194,8 +201,8 @@ class LoopEmitter {
   const TensorArgument& tensor(const std::string& name) const { return *kernel_.find_tensor(name); }
   bool is_own(const std::string& name) const { return contracted_.contains(name); }
 
-  // Temporaries of a thread or a block: an axis whose subscript is everywhere the index of the thread, or of its block, holds one
-  // element for each.
+  // Temporaries of a thread or a block: an axis whose subscript is everywhere the same expression of the thread's indices, or of
+  // its block's, holds one element for each.
   void find_contracted() {
     for (const auto& [name, space] : parallel_.spaces) {
       if (space == Space::global) continue;
@@ -210,22 +217,34 @@ class LoopEmitter {
       loop::visit_expressions(kernel_.instructions[i], [&](const Expr& expr, const loop::Place&) {
         if (expr.kind != Expr::Kind::subscript || expr.name != name) return;
         for (size_t d = 0; d < expr.args.size(); ++d)
-          if (const int axis = own_axis(i, expr.args[d], space); axis < 0 || axis != first_axis(name, d, space))
+          if (const std::string own = own_index(i, expr.args[d], space);
+              own.empty() || own != first_index(name, d, space))
             axes.erase(d);
       });
     return axes;
   }
-  int own_axis(size_t instruction, const Expr& index, Space space) const {
-    if (index.kind != Expr::Kind::name) return -1;
-    for (int axis = 0; axis < (space == Space::thread ? loop::kNumAxes : 3); ++axis)
-      if (parallel_.iname(instruction, axis) == index.name) return axis;
-    return -1;
+  // The subscript with the axes in place of the inames that are tagged with them; "" if anything else has a name in it.
+  std::string own_index(size_t instruction, const Expr& index, Space space) const {
+    Expr of_axes = index;
+    return name_axes(instruction, of_axes, space) ? loop::print(of_axes) : "";
   }
-  int first_axis(const std::string& name, size_t d, Space space) const {
+  bool name_axes(size_t instruction, Expr& index, Space space) const {
+    if (index.kind == Expr::Kind::name) {
+      for (int axis = 0; axis < (space == Space::thread ? loop::kNumAxes : 3); ++axis)
+        if (parallel_.iname(instruction, axis) == index.name) {
+          index.name = fmt::format("axis_{}", axis);
+          return true;
+        }
+      return false;
+    }
+    return index.kind != Expr::Kind::subscript &&
+           std::ranges::all_of(index.args, [&](Expr& part) { return name_axes(instruction, part, space); });
+  }
+  std::string first_index(const std::string& name, size_t d, Space space) const {
     for (size_t i = 0; i < kernel_.instructions.size(); ++i)
       if (kernel_.instructions[i].target.name == name)
-        return own_axis(i, kernel_.instructions[i].target.args[d], space);
-    return -1;
+        return own_index(i, kernel_.instructions[i].target.args[d], space);
+    return "";
   }
 
   int64_t element_bytes(const TensorArgument& tensor) const { return dtype_bytes(*tensor.dtype); }
@@ -333,7 +352,8 @@ class LoopEmitter {
   }
 
   void check_may_be_global(const TensorArgument& tensor) const {
-    MEGALITH_CHECK(!is_gpu_ || parallel_.spaces.at(tensor.name) == Space::global,
+    const bool is_alone = std::ranges::none_of(parallel_.has_axis, std::identity());  // of one thread
+    MEGALITH_CHECK(!is_gpu_ || is_alone || parallel_.spaces.at(tensor.name) == Space::global,
                    "{} {} is {}, and its size is no number: fix what it depends on", prefix_, tensor.name,
                    space_name(parallel_.spaces.at(tensor.name)));
   }

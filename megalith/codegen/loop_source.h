@@ -21,6 +21,7 @@ struct LoopSource {
   std::string name;                     // of the function
   std::string prelude;                  // what it needs before it: types and functions
   std::string text;                     // the function, to be read
+  std::string ending;                   // what it needs behind it
   std::vector<std::string> tensors;     // arguments in their order: tensors, temporaries that are everyone's,
   std::vector<std::string> sizes;       // parameters,
   std::vector<std::string> attributes;  // attributes
@@ -29,7 +30,7 @@ struct LoopSource {
   std::array<int64_t, 3> threads = {1, 1, 1};                    // of a block, on a GPU
   std::array<std::vector<loop::PiecewiseAffine>, 3> last_block;  // the largest indices along each axis, by `sizes`
 
-  std::string whole() const { return prelude + text; }
+  std::string whole() const { return prelude + text + ending; }
   /// How many blocks there are along each axis, for these sizes.
   std::array<int64_t, 3> blocks(const std::vector<int64_t>& sizes) const;
 };

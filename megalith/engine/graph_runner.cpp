@@ -275,6 +275,7 @@ class CudaTarget : public GraphRunner::Target {
   void cancel() noexcept override { launcher_.cancel(); }
   Mail mail() const override { return mail_; }
   void mail_open() override {
+    const runtime::CudaContextGuard context(program_.ordinal());  // whose thread this is nobody knows
     if (records_.empty()) {
       records_.emplace_back(kMailboxCapacity * sizeof(runtime::MailRecord), "the mail");
       records_.emplace_back(kCommandCapacity * sizeof(runtime::Command), "the commands");

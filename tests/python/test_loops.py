@@ -168,7 +168,7 @@ def test_what_is_wrong_is_said(call, message):
 
 
 def test_an_unknown_step_is_an_attribute_error_that_lists_them():
-    with pytest.raises(AttributeError, match="no 'spilt'; its steps are accumulate, assume"):
+    with pytest.raises(AttributeError, match="no 'spilt'; its steps are accumulate, alias"):
         loop.kernel(MATMUL).spilt("i", 16)
     with pytest.raises(megalith.UserError, match="wanted an instruction such as"):
         loop.kernel("{ [i] : 0 <= i < n }")
