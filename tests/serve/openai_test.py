@@ -316,7 +316,8 @@ def test_answers_of_a_schema(client):
     with client.chat.completions.stream(**asked) as stream:
         parsed = stream.get_final_completion().choices[0].message.parsed
     assert parsed == client.chat.completions.parse(**asked).choices[0].message.parsed
-    answer = client.responses.parse(model="storyteller", input="Hi", text_format=Animal, max_output_tokens=200)
+    answer = client.responses.parse(
+        model="storyteller", input="Hi", text_format=Animal, temperature=0, max_output_tokens=200)
     assert isinstance(answer.output_parsed, Animal)
 
 
