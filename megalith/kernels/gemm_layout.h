@@ -56,8 +56,10 @@ constexpr long long wide_group_bytes(long long turn_rows, bool int8) {
 /// Slots of activations that are there or on their way where sums stay in registers (pipeline/activation_ring.cuh). With a third
 /// beside int8 weights there would be no ring for those.
 constexpr int activation_slots(bool int8) { return int8 ? 2 : 3; }
+/// Rows that a slot has room for.
+constexpr long long slot_rows(long long rows) { return (tile_rows(rows) + kWideRows - 1) / kWideRows * kWideRows; }
 constexpr long long activation_ring_bytes(long long rows, bool int8) {
-  return activation_slots(int8) * kSlotBlocks * tile_rows(rows) * 64;
+  return activation_slots(int8) * kSlotBlocks * slot_rows(rows) * 64;
 }
 /// A ring of activations, what of int8 each warpgroup has as floats, and a scale for each row.
 constexpr long long wide_widened_at(long long rows) { return activation_ring_bytes(rows, true); }

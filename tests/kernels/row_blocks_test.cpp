@@ -10,7 +10,7 @@ namespace megalith {
 namespace {
 
 TEST(RowBlocks, HaveEachElementOnce) {
-  for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>(16, 32), {48, 96}, {64, 256}}) {
+  for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>(16, 32), {48, 96}, {64, 256}, {144, 96}, {512, 64}}) {
     std::vector<int> times(static_cast<size_t>(rows * columns), 0);
     for (int64_t row = 0; row < rows; ++row)
       for (int64_t column = 0; column < columns; ++column)
@@ -33,6 +33,21 @@ TEST(RowBlocks, HaveALanesRegistersSideBySide) {
             EXPECT_EQ(row_blocks::index(16 * m + g + r % 2 * 8, column + r / 2 * 2 + i, kRows), first + 2 * r + i);
         EXPECT_EQ(first, ((2 * (kRows / 16) + m) * 2 + step) * 256 + lane * 8) << "what a lane loads";
       }
+}
+
+// Core matrices of eight rows and 16 bytes (PTX ISA section 9.7.15.5.1), and places of columns as weights have them
+// (kernels/gemm_layout.h).
+TEST(RowBlocks, OfManyRowsAreWhatTensorCoresReadFromSharedMemory) {
+  constexpr int64_t kRows = 256;
+  for (int64_t row = 0; row < kRows; ++row)
+    for (int64_t step = 0; step < 2; ++step)
+      for (int64_t half = 0; half < 2; ++half)
+        for (int64_t t = 0; t < 4; ++t)
+          for (int64_t i = 0; i < 2; ++i) {
+            const int64_t column = 64 + 8 * t + 4 * step + 2 * half + i;
+            EXPECT_EQ(row_blocks::index(row, column, kRows),
+                      2 * kRows * 32 + row / 8 * 256 + step * 128 + half * 64 + row % 8 * 8 + 2 * t + i);
+          }
 }
 
 }  // namespace

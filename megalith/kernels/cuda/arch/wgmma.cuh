@@ -40,109 +40,102 @@ inline void fence_writes_before_multiply() { asm volatile("fence.proxy.async.sha
 #define MEGALITH_EIGHT(d, i)                                                                                  \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
       "+f"(d[i + 7])
-#define MEGALITH_REGISTERS "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w), "l"(y)
-#define MEGALITH_WIDE_MULTIPLY(T, type)                                                                       \
-  inline void wide_multiply(T, f32(&d)[16], uint4 x, SharedMatrix y) {                                        \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32." type "." type                                  \
-                 " "                                                                                          \
-                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, {%16, %17, "        \
-                 "%18, %19}, %20, 1, 1, 1, 0;"                                                                \
-                 : MEGALITH_EIGHT(d, 0), MEGALITH_EIGHT(d, 8)                                                 \
-                 : MEGALITH_REGISTERS);                                                                       \
-  }                                                                                                           \
-  inline void wide_multiply(T, f32(&d)[24], uint4 x, SharedMatrix y) {                                        \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n48k16.f32." type "." type                                  \
-                 " "                                                                                          \
-                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "          \
-                 "%18, %19, %20, %21, %22, %23}, {%24, %25, %26, %27}, %28, 1, 1, 1, 0;"                      \
-                 : MEGALITH_EIGHT(d, 0), MEGALITH_EIGHT(d, 8), MEGALITH_EIGHT(d, 16)                          \
-                 : MEGALITH_REGISTERS);                                                                       \
-  }                                                                                                           \
-  inline void wide_multiply(T, f32(&d)[32], uint4 x, SharedMatrix y) {                                        \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type                                  \
-                 " "                                                                                          \
-                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "          \
-                 "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, "         \
-                 "%34, %35}, %36, 1, 1, 1, 0;"                                                                \
-                 : MEGALITH_EIGHT(d, 0), MEGALITH_EIGHT(d, 8), MEGALITH_EIGHT(d, 16), MEGALITH_EIGHT(d, 24)   \
-                 : MEGALITH_REGISTERS);                                                                       \
-  }                                                                                                           \
-  inline void wide_multiply(T, f32(&d)[48], uint4 x, SharedMatrix y) {                                        \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n96k16.f32." type "." type                                  \
-                 " "                                                                                          \
-                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "          \
-                 "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, "      \
-                 "%35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}, {%48, %49, %50, "         \
-                 "%51}, %52, 1, 1, 1, 0;"                                                                     \
-                 : MEGALITH_EIGHT(d, 0), MEGALITH_EIGHT(d, 8), MEGALITH_EIGHT(d, 16), MEGALITH_EIGHT(d, 24),  \
-                   MEGALITH_EIGHT(d, 32), MEGALITH_EIGHT(d, 40)                                               \
-                 : MEGALITH_REGISTERS);                                                                       \
-  }                                                                                                           \
-  inline void wide_multiply(T, f32(&d)[64], uint4 x, SharedMatrix y) {                                        \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type                                 \
-                 " "                                                                                          \
-                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "          \
-                 "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, "      \
-                 "%35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, "      \
-                 "%52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, {%64, %65, %66, %67}, "        \
-                 "%68, 1, 1, 1, 0;"                                                                           \
-                 : MEGALITH_EIGHT(d, 0), MEGALITH_EIGHT(d, 8), MEGALITH_EIGHT(d, 16), MEGALITH_EIGHT(d, 24),  \
-                   MEGALITH_EIGHT(d, 32), MEGALITH_EIGHT(d, 40), MEGALITH_EIGHT(d, 48), MEGALITH_EIGHT(d, 56) \
-                 : MEGALITH_REGISTERS);                                                                       \
+#define MEGALITH_8(d) MEGALITH_EIGHT(d, 0)
+#define MEGALITH_16(d) MEGALITH_8(d), MEGALITH_EIGHT(d, 8)
+#define MEGALITH_24(d) MEGALITH_16(d), MEGALITH_EIGHT(d, 16)
+#define MEGALITH_32(d) MEGALITH_24(d), MEGALITH_EIGHT(d, 24)
+#define MEGALITH_48(d) MEGALITH_32(d), MEGALITH_EIGHT(d, 32), MEGALITH_EIGHT(d, 40)
+#define MEGALITH_64(d) MEGALITH_48(d), MEGALITH_EIGHT(d, 48), MEGALITH_EIGHT(d, 56)
+#define MEGALITH_NAMES_8 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define MEGALITH_NAMES_16 MEGALITH_NAMES_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define MEGALITH_NAMES_24 MEGALITH_NAMES_16 ", %16, %17, %18, %19, %20, %21, %22, %23"
+#define MEGALITH_NAMES_32 MEGALITH_NAMES_24 ", %24, %25, %26, %27, %28, %29, %30, %31"
+#define MEGALITH_NAMES_48 \
+  MEGALITH_NAMES_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define MEGALITH_NAMES_64 \
+  MEGALITH_NAMES_48 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+// Operands behind the sums: four of x in registers and y, or x and y.
+#define MEGALITH_PAIR_8 "%8, %9"
+#define MEGALITH_NEXT_16 "%16, %17, %18, %19"
+#define MEGALITH_LAST_16 "%20"
+#define MEGALITH_PAIR_16 "%16, %17"
+#define MEGALITH_NEXT_24 "%24, %25, %26, %27"
+#define MEGALITH_LAST_24 "%28"
+#define MEGALITH_PAIR_24 "%24, %25"
+#define MEGALITH_NEXT_32 "%32, %33, %34, %35"
+#define MEGALITH_LAST_32 "%36"
+#define MEGALITH_PAIR_32 "%32, %33"
+#define MEGALITH_NEXT_48 "%48, %49, %50, %51"
+#define MEGALITH_LAST_48 "%52"
+#define MEGALITH_PAIR_48 "%48, %49"
+#define MEGALITH_NEXT_64 "%64, %65, %66, %67"
+#define MEGALITH_LAST_64 "%68"
+#define MEGALITH_PAIR_64 "%64, %65"
+// `sums` of a lane, twice as many rows of y.
+#define MEGALITH_WIDE_MULTIPLY_REGISTERS(name, T, type, sums, rows, is_turned)                                 \
+  inline void name(T, f32(&d)[sums], uint4 x, SharedMatrix y) {                                                \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" #rows "k16.f32." type "." type " {" MEGALITH_NAMES_##sums \
+                 "}, {" MEGALITH_NEXT_##sums "}, " MEGALITH_LAST_##sums ", 1, 1, 1, " #is_turned ";"           \
+                 : MEGALITH_##sums(d)                                                                          \
+                 : "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w), "l"(y));                                            \
   }
-#define MEGALITH_WIDE_MULTIPLY_OF_ATTENTION(T, type)                                                          \
-  inline void wide_multiply(T, f32(&d)[8], SharedMatrix x, SharedMatrix y) {                                  \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n16k16.f32." type "." type                                  \
-                 " {%0, %1, %2, %3, %4, %5, %6, %7}, %8, %9, 1, 1, 1, 0, 0;"                                  \
-                 : MEGALITH_EIGHT(d, 0)                                                                       \
-                 : "l"(x), "l"(y));                                                                           \
-  }                                                                                                           \
-  inline void wide_multiply_turned(T, f32(&d)[16], uint4 x, SharedMatrix y) {                                 \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32." type "." type                                  \
-                 " "                                                                                          \
-                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, {%16, %17, "        \
-                 "%18, %19}, %20, 1, 1, 1, 1;"                                                                \
-                 : MEGALITH_EIGHT(d, 0), MEGALITH_EIGHT(d, 8)                                                 \
-                 : MEGALITH_REGISTERS);                                                                       \
-  }                                                                                                           \
-  inline void wide_multiply_turned(T, f32(&d)[32], uint4 x, SharedMatrix y) {                                 \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type                                  \
-                 " "                                                                                          \
-                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "          \
-                 "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, "         \
-                 "%34, %35}, %36, 1, 1, 1, 1;"                                                                \
-                 : MEGALITH_EIGHT(d, 0), MEGALITH_EIGHT(d, 8), MEGALITH_EIGHT(d, 16), MEGALITH_EIGHT(d, 24)   \
-                 : MEGALITH_REGISTERS);                                                                       \
-  }                                                                                                           \
-  inline void wide_multiply_turned(T, f32(&d)[48], uint4 x, SharedMatrix y) {                                 \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n96k16.f32." type "." type                                  \
-                 " "                                                                                          \
-                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "          \
-                 "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, "      \
-                 "%35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}, {%48, %49, %50, "         \
-                 "%51}, %52, 1, 1, 1, 1;"                                                                     \
-                 : MEGALITH_EIGHT(d, 0), MEGALITH_EIGHT(d, 8), MEGALITH_EIGHT(d, 16), MEGALITH_EIGHT(d, 24),  \
-                   MEGALITH_EIGHT(d, 32), MEGALITH_EIGHT(d, 40)                                               \
-                 : MEGALITH_REGISTERS);                                                                       \
-  }                                                                                                           \
-  inline void wide_multiply_turned(T, f32(&d)[64], uint4 x, SharedMatrix y) {                                 \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type                                 \
-                 " "                                                                                          \
-                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "          \
-                 "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, "      \
-                 "%35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, "      \
-                 "%52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, {%64, %65, %66, %67}, "        \
-                 "%68, 1, 1, 1, 1;"                                                                           \
-                 : MEGALITH_EIGHT(d, 0), MEGALITH_EIGHT(d, 8), MEGALITH_EIGHT(d, 16), MEGALITH_EIGHT(d, 24),  \
-                   MEGALITH_EIGHT(d, 32), MEGALITH_EIGHT(d, 40), MEGALITH_EIGHT(d, 48), MEGALITH_EIGHT(d, 56) \
-                 : MEGALITH_REGISTERS);                                                                       \
+#define MEGALITH_WIDE_MULTIPLY_SHARED(T, type, sums, rows)                                                     \
+  inline void wide_multiply(T, f32(&d)[sums], SharedMatrix x, SharedMatrix y) {                                \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" #rows "k16.f32." type "." type " {" MEGALITH_NAMES_##sums \
+                 "}, " MEGALITH_PAIR_##sums ", 1, 1, 1, 0, 0;"                                                 \
+                 : MEGALITH_##sums(d)                                                                          \
+                 : "l"(x), "l"(y));                                                                            \
   }
+#define MEGALITH_WIDE_MULTIPLY(T, type)                                \
+  MEGALITH_WIDE_MULTIPLY_REGISTERS(wide_multiply, T, type, 16, 32, 0)  \
+  MEGALITH_WIDE_MULTIPLY_REGISTERS(wide_multiply, T, type, 24, 48, 0)  \
+  MEGALITH_WIDE_MULTIPLY_REGISTERS(wide_multiply, T, type, 32, 64, 0)  \
+  MEGALITH_WIDE_MULTIPLY_REGISTERS(wide_multiply, T, type, 48, 96, 0)  \
+  MEGALITH_WIDE_MULTIPLY_REGISTERS(wide_multiply, T, type, 64, 128, 0) \
+  MEGALITH_WIDE_MULTIPLY_SHARED(T, type, 16, 32)                       \
+  MEGALITH_WIDE_MULTIPLY_SHARED(T, type, 24, 48)                       \
+  MEGALITH_WIDE_MULTIPLY_SHARED(T, type, 32, 64)                       \
+  MEGALITH_WIDE_MULTIPLY_SHARED(T, type, 48, 96)                       \
+  MEGALITH_WIDE_MULTIPLY_SHARED(T, type, 64, 128)
 MEGALITH_WIDE_MULTIPLY(bf16, "bf16")
 MEGALITH_WIDE_MULTIPLY(f16, "f16")
-MEGALITH_WIDE_MULTIPLY_OF_ATTENTION(bf16, "bf16")
+// Of attention.
+MEGALITH_WIDE_MULTIPLY_SHARED(bf16, "bf16", 8, 16)
+MEGALITH_WIDE_MULTIPLY_REGISTERS(wide_multiply_turned, bf16, "bf16", 16, 32, 1)
+MEGALITH_WIDE_MULTIPLY_REGISTERS(wide_multiply_turned, bf16, "bf16", 32, 64, 1)
+MEGALITH_WIDE_MULTIPLY_REGISTERS(wide_multiply_turned, bf16, "bf16", 48, 96, 1)
+MEGALITH_WIDE_MULTIPLY_REGISTERS(wide_multiply_turned, bf16, "bf16", 64, 128, 1)
 #undef MEGALITH_WIDE_MULTIPLY
-#undef MEGALITH_WIDE_MULTIPLY_OF_ATTENTION
-#undef MEGALITH_REGISTERS
+#undef MEGALITH_WIDE_MULTIPLY_SHARED
+#undef MEGALITH_WIDE_MULTIPLY_REGISTERS
+#undef MEGALITH_NAMES_64
+#undef MEGALITH_64
+#undef MEGALITH_NAMES_48
+#undef MEGALITH_48
+#undef MEGALITH_NAMES_32
+#undef MEGALITH_32
+#undef MEGALITH_NAMES_24
+#undef MEGALITH_24
+#undef MEGALITH_NAMES_16
+#undef MEGALITH_16
+#undef MEGALITH_NAMES_8
+#undef MEGALITH_8
+#undef MEGALITH_PAIR_8
+#undef MEGALITH_NEXT_16
+#undef MEGALITH_LAST_16
+#undef MEGALITH_PAIR_16
+#undef MEGALITH_NEXT_24
+#undef MEGALITH_LAST_24
+#undef MEGALITH_PAIR_24
+#undef MEGALITH_NEXT_32
+#undef MEGALITH_LAST_32
+#undef MEGALITH_PAIR_32
+#undef MEGALITH_NEXT_48
+#undef MEGALITH_LAST_48
+#undef MEGALITH_PAIR_48
+#undef MEGALITH_NEXT_64
+#undef MEGALITH_LAST_64
+#undef MEGALITH_PAIR_64
 #undef MEGALITH_EIGHT
 #else
 inline void fence_writes_before_multiply() {}

@@ -44,7 +44,14 @@ inline SharedMatrix weights_at(u32 chunk, u32 step) {
 template <Half T, i64 kRows, i64 kColumns>
 inline Quads load_quads(Blocked<const T, kRows, kColumns> x, int m, int block) {
   constexpr int kTiles = static_cast<int>(kRows) / row_blocks::kRows;
-  const T* const from = x.at + (block * kTiles + m) * 512 + lane() * 8;
+  const T* const tile = x.at + (block * kTiles + m) * 512;
+  if constexpr (row_blocks::are_shared(kRows)) {
+    const auto step = [&](const T* from) {
+      return uint4{load_pair(from), load_pair(from + 256), load_pair(from + 64), load_pair(from + 320)};
+    };
+    return {step(tile + lane() * 2), step(tile + 128 + lane() * 2)};
+  }
+  const T* const from = tile + lane() * 8;
   return {load_quad(from), load_quad(from + 256)};
 }
 /// Row by row, for a tensor that somebody else needs so.
@@ -158,8 +165,7 @@ using SharesOf = Shares<stream::wide_parts(Args::T_largest), (kGroups > 1)>;
 template <int kChunkRows, int kSpans, class Shares, class X>
 class ActivationsAhead {
  public:
-  static constexpr bool kAreAhead = true;
-  static constexpr int kAtOnce = 1;
+  static constexpr bool kAreShared = false;
   static constexpr int kBlocks = stream::wide_columns(kChunkRows) / row_blocks::kColumns;  // of a span
   /// With all of a chunk's, for which there are registers, Qwen3-8B takes 5.75 ms with 64 rows instead of 5.61.
   static constexpr int kAhead = kBlocks > 5 ? kBlocks / 2 : kBlocks;
@@ -213,7 +219,7 @@ class WideSums {
   static constexpr int kSums = kChunkRows / 2, kParts = Shares::kParts, kSpans = Weights::kSpans;
 
  public:
-  /// Of a turn of `groups` groups. Where the warp's next chunk would lie.
+  /// Of a turn of `groups` groups, of activations that come to registers. Where the warp's next chunk would lie.
   template <class Activations>
   RingPlace multiply(RingPlace ring, Activations& x, int groups, bool is_last) {
     constexpr int kBlocks = Activations::kBlocks;
@@ -230,47 +236,62 @@ class WideSums {
 #pragma unroll 1
       for (int span = 0; span < kSpans; ++span) {
         if constexpr (Weights::kAreInt8) {
-          warpgroup_sync();  // the span before is multiplied
-          widen_span(place.slot, span, weights);
-          if (span + 1 == kSpans) {
-            warp_sync();
-            give_back(place.slot);
-          }
+          widen_next_span(place.slot, span, weights);
           x.span_begins(chunk * kSpans + span);
-          fence_writes_before_multiply();
-          warpgroup_sync();
         }
 #pragma unroll
         for (int block = 0; block < kBlocks; ++block) {
-          constexpr int kAtOnce = Activations::kAtOnce;
-          if constexpr (!Activations::kAreAhead) {
-            if (block % kAtOnce == 0) {
-              wide_wait<0>();
-              x.take(block);
-            }
-          }
-          if (block % kAtOnce == 0) wide_begin();
+          wide_begin();
 #pragma unroll
           for (int step = 0; step < 2; ++step)
             wide_multiply(T{}, sum_, x[block].steps[step], weights_at<kChunkRows>(weights, block * 2 + step));
-          if ((block + 1) % kAtOnce == 0) {
-            wide_commit();
-            if constexpr (!Activations::kAreAhead) x.are_used(block);
-          }
+          wide_commit();
           // Registers of the block before are done with, and take what comes next.
-          if (Activations::kAreAhead && block > 0) {
+          if (block > 0) {
             wide_wait<1>();
             x.replace(block - 1);
           }
         }
         wide_wait<0>();
         if (!Weights::kAreInt8) give_back(place.slot);
-        if (Activations::kAreAhead) x.replace(kBlocks - 1);
+        x.replace(kBlocks - 1);
       }
       place = Shares::kOwnRows ? place + 1 : place.any_further(apart);
     }
     if (Weights::kAreInt8) warpgroup_sync();  // sums take the place of weights
     return place;
+  }
+  /// Of a group, of activations that come to shared memory, of which the warpgroup has 64 rows. While a warpgroup waits for what
+  /// it handed to the tensor cores they have what the others did, and slots are free early: with one more multiplication of
+  /// its own under way a slot more is held, and a multiplication takes as long or longer.
+  template <class Activations>
+  RingPlace multiply_shared(RingPlace ring, Activations& x) {
+    constexpr int kSlots = Activations::kSlots, kSteps = 2 * stream::kSlotBlocks;
+    const int chunks = x.count();
+#pragma unroll
+    for (int i = 0; i < kSums; ++i) sum_[i] = 0;
+#pragma unroll 1
+    for (int chunk = 0; chunk < chunks; ++chunk, ring = ring + 1) {
+      const u32 weights = shared_address(Weights::kAreInt8 ? widened_span() : ring_slot(ring.slot));
+      while (!all_of_warp(barrier_passed(&ring_barriers().full[ring.slot], ring.parity))) {}
+#pragma unroll 1
+      for (int span = 0; span < kSpans; ++span) {
+        if constexpr (Weights::kAreInt8) widen_next_span(ring.slot, span, weights);
+#pragma unroll
+        for (int slot = 0; slot < kSlots; ++slot) {
+          x.take();
+          wide_begin();
+#pragma unroll
+          for (int step = 0; step < kSteps; ++step)
+            wide_multiply(T{}, sum_, x.of_step(step), weights_at<kChunkRows>(weights, slot * kSteps + step));
+          wide_commit();
+          wide_wait<0>();
+          x.give_back();
+        }
+      }
+      if (!Weights::kAreInt8) give_back(ring.slot);
+    }
+    return ring;
   }
   /// The same of a turn by warps without rows: what others need of them is that they take it.
   template <class Activations>
@@ -331,6 +352,17 @@ class WideSums {
     if (Shares::kOwnRows)
       return shared_area() + stream::wide_widened_at(kWorkerConfig.stream_rows) + warp() / 4 * stream::kChunkBytes;
     return reinterpret_cast<u8*>(sums_at(wide_part<kParts>(), wide_row_tile<kParts>() / 4 * stream::kWideRows));
+  }
+  /// Where the span before was, which is multiplied. Behind the last one the slot is free.
+  static void widen_next_span(u32 slot, int span, u32 to) {
+    warpgroup_sync();
+    widen_span(slot, span, to);
+    if (span + 1 == kSpans) {
+      warp_sync();
+      give_back(slot);
+    }
+    fence_writes_before_multiply();
+    warpgroup_sync();
   }
   /// By the warpgroup. `to`: the address of widened_span(). A thread has the same columns of every eighth row, and nothing
   /// of it is worked out in advance, for which the activations leave no registers.

@@ -47,7 +47,10 @@ inline void wide_groups_own_rows(const Args& args, X x, int begin, int end, Mean
   for (int group = 0; group < groups; ++group) {
     if (has_rows) {
       Sums sums;
-      ring = sums.multiply(ring, activations, 1, group + 1 == groups);
+      if constexpr (activations.kAreShared)
+        ring = sums.multiply_shared(ring, activations);
+      else
+        ring = sums.multiply(ring, activations, 1, group + 1 == groups);
       finish(group, sums);
     } else {
       ring = Sums::pass(ring, activations);

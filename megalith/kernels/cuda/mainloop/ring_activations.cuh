@@ -1,7 +1,8 @@
 // Activations that come by a ring of their own (pipeline/activation_ring.cuh), as gemm_own_rows.cuh takes them: the first operand
-// of a multiplication, in registers.
+// of a multiplication, read by the tensor cores where it lies.
 #pragma once
 
+#include "megalith/kernels/cuda/arch/wgmma.cuh"
 #include "megalith/kernels/cuda/mainloop/fragment_layout.cuh"
 #include "megalith/kernels/cuda/pipeline/activation_ring.cuh"
 #include "megalith/kernels/gemm_layout.h"
@@ -31,30 +32,27 @@ class ActivationRing {
     if (kEveryThreadArrives) fence_reads_before_copies();
     request_copies(Copied::activations);
   }
-  /// Block `block` of the next slot: what a lane multiplies of 16 rows from 16 `tile` on. All of them, in order.
-  void take(Quads& quads, int tile, int block) {
-    // Rows past the last are nobody's: what stands for them is taken from the block, too.
-    if constexpr (kRows < kWarps * row_blocks::kRows) tile = min(tile, static_cast<int>(kRows) / row_blocks::kRows - 1);
-    if (block == 0) wait();
-    const u32 at = shared_address(activation_slot(slot_, kSlotBlockBytes)) + static_cast<u32>(block) * kSlotBlockBytes +
-                   static_cast<u32>(tile) * kTileBytes + lane() * 16;
-    quads = {load_shared(at), load_shared(at + kTileBytes / 2)};
-    if (block == stream::kSlotBlocks - 1) next_activation_slot(slot_, parity_);
+  /// The next slot, once it is there. All of them, in order.
+  void take() {
+    while (!all_of_warp(barrier_passed(&activation_ring.full[slot_], parity_))) {}
+    taken_ = shared_address(activation_slot(slot_, kSlotBlockBytes));
+    next_activation_slot(slot_, parity_);
   }
-  /// Gives the last kCount slots back that were taken, behind what uses them (pipeline/barrier.cuh).
-  template <u32 kCount>
+  /// Of the slot that was taken, of rows from `first` on, columns of step `step`, a constant.
+  SharedMatrix of_step(int first, u32 step) const {
+    return shared_matrix(taken_ + static_cast<u32>(first / row_blocks::kRows) * kTileBytes,
+                         step / 2 * kSlotBlockBytes + step % 2 * (kTileBytes / 4), kTileBytes / 8, kTileBytes / 2);
+  }
+  /// Gives the slot that was taken back, behind what uses it (pipeline/barrier.cuh).
   void give_back() {
     if (kEveryThreadArrives) fence_reads_before_copies();
     warp_sync();
-#pragma unroll
-    for (u32 i = kCount; i > 0; --i)
-      warp_arrive(&activation_ring.empty[slot_ >= i ? slot_ - i : slot_ + kActivationSlots - i]);
+    warp_arrive(&activation_ring.empty[slot_ > 0 ? slot_ - 1 : kActivationSlots - 1]);
   }
   /// The next slot, of which the warp needs nothing.
   void pass() {
-    wait();
-    next_activation_slot(slot_, parity_);
-    give_back<1>();
+    take();
+    give_back();
   }
   /// Behind the last slot, by one thread, when all have begun the task.
   void end() const {
@@ -63,61 +61,37 @@ class ActivationRing {
   }
 
  private:
-  void wait() const {
-    while (!all_of_warp(barrier_passed(&activation_ring.full[slot_], parity_))) {}
-  }
-
   u32 slot_, parity_;  // the next one
+  u32 taken_ = 0;      // where the last one lies
 };
 
-/// A warp's activations where sums leave registers for a few blocks of them: it takes some when those before are multiplied.
-/// Meanwhile other warpgroups multiply. With as many as there are registers for, `qkv` of Qwen3-8B takes 31 us for 256
-/// tokens on an H100 instead of 36 with two blocks at a time, gate and up 83 instead of 90 with one.
+/// A warpgroup's activations, 64 rows of a task's.
 template <int kChunkRows, int kSpans, Half T, i64 kRows, i64 kColumns>
 class ActivationsFromRing {
  public:
-  static constexpr bool kAreAhead = false;
-  static constexpr int kBlocks = stream::wide_columns(kChunkRows) / row_blocks::kColumns;  // of a span
-  static constexpr int kAtOnce = kChunkRows > 96 ? 1 : kChunkRows > 48 ? 2 : 4;
-  static_assert(kBlocks % stream::kSlotBlocks == 0 && kBlocks % kAtOnce == 0);
+  static constexpr bool kAreShared = true;
+  static constexpr int kSlots = stream::wide_columns(kChunkRows) / stream::kSlotColumns;  // of a span
 
   ActivationsFromRing(Blocked<const T, kRows, kColumns> x, int first, int rows, int columns, int turns)
-      : chunks_((columns / row_blocks::kColumns - 1) / (kSpans * kBlocks) + 1) {
-    ring_.request(x, first, rows, columns, chunks_ * kSlots, turns);
+      : chunks_((columns - 1) / (kSpans * kSlots * stream::kSlotColumns) + 1) {
+    ring_.request(x, first, rows, columns, chunks_ * kSpans * kSlots, turns);
   }
 
   /// Chunks of a group.
   int count() const { return chunks_; }
-  void chunk_begins(int, bool) {}
-  void span_begins(int) {}
-  /// The next kAtOnce blocks of the span, from `block` on.
-  void take(int block) {
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) ring_.take(quads_[i], warp(), (block + i) % stream::kSlotBlocks);
-  }
-  /// What take() took.
-  const Quads& operator[](int block) const { return quads_[block % kAtOnce]; }
-  /// Behind the multiplications of what take() took, of which `block` is the last block.
-  void are_used(int block) {
-    if constexpr (kAtOnce >= static_cast<int>(stream::kSlotBlocks))
-      ring_.template give_back<kAtOnce / stream::kSlotBlocks>();
-    else if ((block + 1) % static_cast<int>(stream::kSlotBlocks) == 0)
-      ring_.template give_back<1>();
-  }
-  void replace(int) {}
+  void take() { ring_.take(); }
+  SharedMatrix of_step(int step) const { return ring_.of_step(warp() / 4 * stream::kWideRows, static_cast<u32>(step)); }
+  void give_back() { ring_.give_back(); }
   /// Those of a chunk, of which the warp needs nothing.
   void pass_chunk() {
 #pragma unroll 1
-    for (int slot = 0; slot < kSlots; ++slot) ring_.pass();
+    for (int slot = 0; slot < kSpans * kSlots; ++slot) ring_.pass();
   }
   void end() const { ring_.end(); }
 
  private:
-  static constexpr int kSlots = kSpans * kBlocks / stream::kSlotBlocks;  // of a chunk
-
   const int chunks_;
   ActivationRing<T, kRows, kColumns> ring_;
-  Quads quads_[kAtOnce];
 };
 
 }  // namespace megalith::kernels

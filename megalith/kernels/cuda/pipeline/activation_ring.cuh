@@ -1,7 +1,6 @@
 // The ring through which activations of many rows come to bodies whose warps each have 16 of the rows to themselves
 // (mainloop/gemm_own_rows.cuh): blocks of columns of all rows, as kernels/row_blocks.h has them. Beside that many sums there
-// are no registers for as many as the way from the L2 takes, so they wait in shared memory; what a warp multiplies next it
-// has in registers, and gives the block back.
+// are no registers for them, so the tensor cores read them where they lie.
 //
 // A warp of its own copies (pipeline/copy_warp.cuh). A task says what, once its inputs are there, and takes all of it.
 #pragma once
@@ -41,11 +40,9 @@ inline void make_activation_ring() {
 inline void next_activation_slot(u32& slot, u32& parity) {
   if (++slot == kActivationSlots) slot = 0, parity ^= 1;
 }
-/// What a slot has of a block that is so many bytes in memory, of which a task wants kTileRows rows at most.
-constexpr u32 activation_block_bytes(u32 in_memory) {
-  constexpr u32 kMaxBytes = static_cast<u32>(stream::kTileRows) * 64;
-  return in_memory < kMaxBytes ? in_memory : kMaxBytes;
-}
+/// What a slot has room for of a block that is so many bytes in memory, of which a task wants kTileRows rows at most: a
+/// multiplication takes 64 at a time, whoever's they are.
+constexpr u32 activation_block_bytes(u32 in_memory) { return static_cast<u32>(stream::slot_rows(in_memory / 64)) * 64; }
 inline u8* activation_slot(u32 slot, u32 block_bytes) { return shared_area() + slot * kSlotBlocks * block_bytes; }
 
 /// By the warp that copies, what a task has asked for; `slot` and `parity`: of the next one.
