@@ -160,6 +160,8 @@ double copy_rate(int64_t moved_bytes, int gpu) {
   return 2 * static_cast<double>(bytes) / ms / 1e6;
 }
 
+std::string exact_ms(double ms) { return ms < 1 ? format_ms(ms) : fmt::format("{:.3f} ms", ms); }
+
 }  // namespace
 
 LoopSizes parse_loop_sizes(const std::string& text) {
@@ -256,9 +258,9 @@ std::string bench_text(const LoopKernel& kernel, const LoopSizes& sizes, const s
   for (const auto& [name, count] : loop::count_accesses(counted, binding)) moved += count.moved_bytes();
   const double rate = static_cast<double>(moved) / ms / 1e6, copy = copy_rate(moved, gpu);
   std::string text =
-      fmt::format("# {} median of {} ({} to {}), {:.1f} GB/s, {:.1f} % of a copy's {:.1f}\n", format_ms(ms),
-                  plural(static_cast<int64_t>(times.size()), "run"), format_ms(percentile(times, 10)),
-                  format_ms(percentile(times, 90)), rate, 100 * rate / copy, copy);
+      fmt::format("# {} median of {} ({} to {}), {:.1f} GB/s, {:.1f} % of a copy's {:.1f}\n", exact_ms(ms),
+                  plural(static_cast<int64_t>(times.size()), "run"), exact_ms(percentile(times, 10)),
+                  exact_ms(percentile(times, 90)), rate, 100 * rate / copy, copy);
   if (flops == 0) return text;
   text += fmt::format("# {:.1f} GFLOP/s", flops / ms / 1e6);
   if (gpu < 0) {

@@ -15,6 +15,7 @@
 #include "megalith/base/error.h"
 #include "megalith/base/plain_text.h"
 #include "megalith/codegen/loop_expression.h"
+#include "megalith/codegen/loop_pack.h"
 #include "megalith/codegen/source_text.h"
 #include "megalith/kernels/embedded.h"
 #include "megalith/loop/access.h"
@@ -137,6 +138,7 @@ class LoopEmitter {
     result_.text += body_ + (is_emulated_ ? "  }\n}\n" : "}\n");
     if (is_kernel()) result_.prelude = kernels::embedded_source("kernels/cuda/arch/builtins.cuh");
     result_.prelude += kernels::embedded_source("kernels/cpu/prelude.h");
+    result_.prelude += kernels::embedded_source("kernels/cpu/pack.h");
     if (is_kernel()) {
       // CUDA has an exp(float) of its own in the global namespace.
       result_.prelude += "namespace megalith::kernels {\n\n";
@@ -162,6 +164,11 @@ class LoopEmitter {
   std::map<std::string, std::set<size_t>> contracted_;  // axes that each thread has one element of
   int depth_ = 1, num_reductions_ = 0;
   const loop::Instruction* instruction_ = nullptr;
+  std::set<std::string> packed_tensors_;  // some of whose elements move at once
+  std::map<std::string, std::string>
+      packed_;               // of the statement that is being written: what was read at once, by its text
+  std::string target_pack_;  // what it writes instead of its target; "" for that
+  int num_packs_ = 0;
   isl::set implemented_;  // around the statement that is being written
   std::vector<std::string> outer_;
 
@@ -192,10 +199,11 @@ class LoopEmitter {
   }
   static bool is_kept(const std::string& name) {
     static const std::set<std::string> kept = {
-        "tensors", "sizes",    "attributes", "megalith", "floord",   "thread", "block",  "blocks",    "thread_at",
-        "fma",     "clamp",    "kInfinity",  "kLowest",  "kHighest", "to_f32", "to_i64", "threadIdx", "blockIdx",
-        "warp",    "blockDim", "gridDim",    "u8",       "u16",      "u32",    "u64",    "f64",       "main"};
-    return kept.contains(name) || name.starts_with("sum_of_");
+        "tensors", "sizes",     "attributes", "megalith", "floord",    "thread",   "block",
+        "blocks",  "thread_at", "fma",        "clamp",    "kInfinity", "kLowest",  "kHighest",
+        "to_f32",  "to_i64",    "threadIdx",  "blockIdx", "warp",      "blockDim", "gridDim",
+        "u8",      "u16",       "u32",        "u64",      "f64",       "main",     "Pack"};
+    return kept.contains(name) || name.starts_with("sum_of_") || name.starts_with("pack_of_");
   }
 
   const TensorArgument& tensor(const std::string& name) const { return *kernel_.find_tensor(name); }
@@ -280,7 +288,9 @@ class LoopEmitter {
     }
     const bool is_of_thread =
         is_emulated_ && contracted != contracted_.end() && parallel_.spaces.at(name) == Space::thread;
-    return fmt::format("{}{}[{}]", name, is_of_thread ? "[thread]" : "", flat.empty() ? "0" : flat);
+    std::string text = fmt::format("{}{}[{}]", name, is_of_thread ? "[thread]" : "", flat.empty() ? "0" : flat);
+    const auto packed = packed_.find(text);
+    return packed == packed_.end() ? text : packed->second;
   }
 
   std::string header() {
@@ -375,8 +385,10 @@ class LoopEmitter {
     const std::map<std::string, int64_t> pools = pool_bytes();
     for (const auto& [pool, bytes] : pools) {
       const TensorArgument& first = *std::ranges::find(kernel_.tensors, pool, &TensorArgument::storage);
-      lines += fmt::format("  {}{} {}[{}];\n", is_gpu_ && !is_emulated_ ? "__shared__ " : "",
-                           LoopExpressions::element_type(*first.dtype), pool,
+      const bool is_packed =
+          std::ranges::any_of(packed_tensors_, [&](const std::string& name) { return tensor(name).storage == pool; });
+      lines += fmt::format("  {}{}{} {}[{}];\n", is_gpu_ && !is_emulated_ ? "__shared__ " : "",
+                           is_packed ? "alignas(16) " : "", LoopExpressions::element_type(*first.dtype), pool,
                            std::max<int64_t>(1, bytes / element_bytes(first)));
       if (is_gpu_) shared += bytes;
     }
@@ -396,7 +408,8 @@ class LoopEmitter {
                         prefix_, name, bytes, kMaxThread));
       const bool is_everyones = is_shared || !is_gpu_;
       const char* before = is_emulated_ ? "" : is_shared ? "__shared__ " : "";
-      lines += fmt::format("  {}{} {}{}[{}];\n", before, LoopExpressions::element_type(*tensor(name).dtype), name,
+      lines += fmt::format("  {}{}{} {}{}[{}];\n", before, packed_tensors_.contains(name) ? "alignas(16) " : "",
+                           LoopExpressions::element_type(*tensor(name).dtype), name,
                            is_emulated_ && !is_everyones ? "[kThreads]" : "",
                            std::max<int64_t>(1, bytes / element_bytes(tensor(name))));
     }
@@ -463,13 +476,126 @@ class LoopEmitter {
     if (axis_of(node)) {
       emit_axes(node, outer, implemented);
     } else {
-      const loop::LoopBounds bounds = loop::loop_bounds(
-          narrowed(loop::loop_domain(domains_, kernel_, node, outer), implemented), node.iname, outer);
-      open_loop(node.iname, bounds);
+      const isl::set wanted = narrowed(loop::loop_domain(domains_, kernel_, node, outer), implemented);
+      const loop::LoopBounds bounds =
+          keeps_elements(node) ? whole_bounds(node.iname, wanted, outer) : loop::loop_bounds(wanted, node.iname, outer);
       outer.push_back(node.iname);
-      emit(node.body, outer, loop::enter_loop(implemented, bounds));
+      const isl::set inside = loop::enter_loop(implemented, bounds);
+      if (!emit_packs(node, bounds, outer, inside)) {
+        open_loop(node.iname, bounds);
+        emit(node.body, outer, inside);
+      }
     }
     while (depth_ > before) close();
+  }
+
+  // An unrolled loop over what a thread keeps has all iterations, with conditions inside: in registers every index is a number.
+  bool keeps_elements(const NestNode& node) const {
+    if (node.iname.empty()) return false;
+    const std::function<bool(const NestNode&)> is_in = [&](const NestNode& inner) {
+      if (!inner.iname.empty() || inner.instruction < 0) return std::ranges::any_of(inner.body, is_in);
+      return keeps_elements(kernel_.instructions[static_cast<size_t>(inner.instruction)], node.iname);
+    };
+    return is_unrolled(node.iname) && is_in(node);
+  }
+  bool keeps_elements(const loop::Instruction& instruction, const std::string& iname) const {
+    bool found = false;
+    loop::visit_expressions(instruction, [&](const Expr& expr, const loop::Place&) {
+      const auto space = parallel_.spaces.find(expr.name);
+      if (expr.kind == Expr::Kind::subscript && space != parallel_.spaces.end() && space->second == Space::thread)
+        found |= loop::mentions(expr, iname);
+    });
+    return found;
+  }
+  bool is_unrolled(const std::string& iname) const {
+    const InameTag tag = loop::tag_of(kernel_, iname);
+    return is_gpu_ && (tag == InameTag::unroll || tag == InameTag::interleave || tag == InameTag::vector);
+  }
+  // From the least to the largest value that there may be; what `wanted` says if those are no numbers.
+  loop::LoopBounds whole_bounds(const std::string& iname, const isl::set& wanted,
+                                const std::vector<std::string>& outer) const {
+    const isl::set values = domains_.over({iname});
+    const isl::val least = isl::manage(isl_set_dim_min_val(values.copy(), 0)),
+                   most = isl::manage(isl_set_dim_max_val(values.copy(), 0));
+    if (!least.is_int() || !most.is_int()) return loop::loop_bounds(wanted, iname, outer);
+    const auto last = static_cast<unsigned>(isl_set_dim(wanted.get(), isl_dim_set)) - 1;
+    isl_set* all = isl_set_universe(wanted.space().release());
+    all = isl_set_lower_bound_val(all, isl_dim_set, last, least.copy());
+    all = isl_set_upper_bound_val(all, isl_dim_set, last, most.copy());
+    return {.lower = {fmt::format("{}", isl_val_get_num_si(least.get()))},
+            .upper = {fmt::format("{}", isl_val_get_num_si(most.get()) + 1)},
+            .implemented = isl::manage(all)};
+  }
+
+  // A loop tagged vec on a GPU whose elements move at once, if some do: loads before it, a store behind.
+  bool emit_packs(const NestNode& node, const loop::LoopBounds& bounds, const std::vector<std::string>& outer,
+                  const isl::set& inside) {
+    if (!is_gpu_ || loop::tag_of(kernel_, node.iname) != InameTag::vector) return false;
+    if (node.body.size() != 1 || node.body[0].instruction < 0) return false;
+    const auto index = static_cast<size_t>(node.body[0].instruction);
+    const loop::Instruction& instruction = kernel_.instructions[index];
+    const isl::set wanted = loop::project_dimensions(domains_.over(instruction.within), instruction.within);
+    const isl::val most = isl::manage(isl_set_dim_max_val(domains_.over({node.iname}).release(), 0));
+    if (instruction.condition || !most.is_int() || bounds.lower != std::vector<std::string>{"0"} ||
+        !loop::guards(wanted, inside).empty() || !tests_of_axes(index).empty())
+      return false;
+    const int64_t count = isl_val_get_num_si(most.get()) + 1;
+    std::vector<std::string> ends = bounds.upper;
+    if (count < 2 || std::erase(ends, fmt::format("{}", count)) != 1) return false;
+    const std::vector<PackAccess> accesses = find_packs(
+        kernel_, instruction, node.iname, count, wanted,
+        [this](const std::string& name) { return bytes_aligned(name); },
+        [this](const std::string& name, size_t axis) {
+          const auto contracted = contracted_.find(name);
+          return contracted != contracted_.end() && contracted->second.contains(axis);
+        });
+    if (accesses.empty()) return false;
+
+    if (ends.empty())
+      line("{"), ++depth_;
+    else
+      open(fmt::format("if ({} >= {})", folded(ends, "min"), count));
+    std::map<std::string, std::string> packs;
+    std::string store;
+    for (const PackAccess& access : accesses) {
+      const std::string text = expressions_.element(access.subscript);
+      if (!access.is_write && packs.contains(text)) continue;
+      const std::string& tensor_name = access.subscript.name;
+      packed_tensors_.insert(tensor_name);
+      const std::string name = fmt::format("pack_of_{}_{}", tensor_name, num_packs_++),
+                        type = LoopExpressions::element_type(*tensor(tensor_name).dtype),
+                        first = expressions_.element(access.first);
+      if (access.is_write) {
+        line(fmt::format("Pack<{}, {}> {};", type, count, name));
+        target_pack_ = fmt::format("{}.at[{}]", name, node.iname);
+        store = fmt::format("store_pack(&{}, {});", first, name);
+      } else {
+        line(fmt::format("const Pack<{0}, {1}> {2} = load_pack<{1}>(&{3});", type, count, name, first));
+        packs[text] = fmt::format("{}.at[{}]", name, node.iname);
+      }
+    }
+    packed_ = std::move(packs);
+    open_loop(node.iname, {.lower = {"0"}, .upper = {fmt::format("{}", count)}, .implemented = bounds.implemented});
+    emit(node.body, outer, inside);
+    close();
+    packed_.clear();
+    target_pack_.clear();
+    if (!store.empty()) line(store);
+    if (!ends.empty()) {
+      close();
+      body_.pop_back();
+      body_ += " else {\n";
+      ++depth_;
+      open_loop(node.iname, bounds);
+      emit(node.body, outer, inside);
+    }
+    return true;
+  }
+
+  // At a multiple of how many bytes the tensor begins, if its elements may move at once.
+  int64_t bytes_aligned(const std::string& name) const {
+    if (tensor(name).role != loop::Role::temporary) return aligned_.contains(name) ? 16 : 0;
+    return is_own(name) && parallel_.spaces.at(name) == Space::block ? 16 : 0;
   }
 
   std::optional<int> axis_of(const NestNode& node) const {
@@ -484,7 +610,7 @@ class LoopEmitter {
 
   void open_loop(const std::string& iname, const loop::LoopBounds& bounds) {
     const InameTag tag = loop::tag_of(kernel_, iname);
-    if (tag == InameTag::unroll || tag == InameTag::interleave)
+    if (tag == InameTag::unroll || tag == InameTag::interleave || (tag == InameTag::vector && is_gpu_))
       line(is_gpu_ && !is_emulated_ ? "#pragma unroll" : "#pragma GCC unroll 64");
     else if (tag == InameTag::vector && !is_gpu_)
       line("MEGALITH_INDEPENDENT");
@@ -539,14 +665,8 @@ class LoopEmitter {
                     instruction.id);
     implemented_ = wanted;
     outer_ = instruction.within;
-    if (is_gpu_)
-      for (int axis = 0; axis < loop::kNumAxes; ++axis) {
-        const auto at = static_cast<size_t>(axis);
-        const bool is_one = !loop::is_block_axis(axis) && parallel_.num_threads[at] == 1;
-        if (parallel_.has_axis[at] && !is_one && parallel_.iname(index, axis).empty() &&
-            !parallel_.is_in_all(kernel_, index, axis))
-          tests.push_back(fmt::format("{} == 0", kAxes[axis]));
-      }
+    const std::vector<std::string> of_axes = tests_of_axes(index);
+    tests.insert(tests.end(), of_axes.begin(), of_axes.end());
     if (!tests.empty()) open(fmt::format("if ({})", fmt::join(tests, " && ")));
     const int before = depth_;
     if (instruction.condition) {
@@ -555,9 +675,23 @@ class LoopEmitter {
     }
     const DType dtype = *tensor(instruction.target.name).dtype;
     const std::string value = expressions_.stored(instruction.value, dtype);
-    line(fmt::format("{} = {};", expressions_.element(instruction.target), value));
+    line(
+        fmt::format("{} = {};", target_pack_.empty() ? expressions_.element(instruction.target) : target_pack_, value));
     while (depth_ > before) close();
     if (!tests.empty()) close();
+  }
+
+  // Axes that the instruction is not within, and runs at the beginning of.
+  std::vector<std::string> tests_of_axes(size_t index) const {
+    std::vector<std::string> tests;
+    for (int axis = 0; is_gpu_ && axis < loop::kNumAxes; ++axis) {
+      const auto at = static_cast<size_t>(axis);
+      const bool is_one = !loop::is_block_axis(axis) && parallel_.num_threads[at] == 1;
+      if (parallel_.has_axis[at] && !is_one && parallel_.iname(index, axis).empty() &&
+          !parallel_.is_in_all(kernel_, index, axis))
+        tests.push_back(fmt::format("{} == 0", kAxes[axis]));
+    }
+    return tests;
   }
 
   // ---- reductions ---------------------------------------------------------------------------------------------------
@@ -587,8 +721,10 @@ class LoopEmitter {
     for (const std::string& iname : domains_.sorted(reduce.inames)) {
       std::vector<std::string> onto = outer_;
       onto.push_back(iname);
-      const loop::LoopBounds bounds =
-          loop::loop_bounds(narrowed(loop::project_dimensions(domain, onto), implemented_), iname, outer_);
+      const isl::set wanted = narrowed(loop::project_dimensions(domain, onto), implemented_);
+      const loop::LoopBounds bounds = is_unrolled(iname) && keeps_elements(*instruction_, iname)
+                                          ? whole_bounds(iname, wanted, outer_)
+                                          : loop::loop_bounds(wanted, iname, outer_);
       open_loop(iname, bounds);
       ++opened;
       implemented_ = loop::enter_loop(implemented_, bounds);

@@ -90,6 +90,36 @@ TEST(LoopSource, L5_AGuardedGrid) {
   EXPECT_THAT(body_of(whole, LoopTarget::cuda), Not(HasSubstr("if (")));
 }
 
+// What lies side by side and begins at a multiple of its size moves at once, and what is left by itself.
+TEST(LoopSource, PacksWhereTheirPlaceIsProved) {
+  const std::string steps = "split i 32 -> o:g.0 p\nsplit p 4 -> q:l.0 v:vec\n";
+  const auto source = [](const Schedule& schedule, const std::set<std::string>& aligned) {
+    return codegen::emit_loops(schedule.kernel(), LoopTarget::cuda, "kernel", aligned).text;
+  };
+  const Schedule any = scheduled(kDouble, steps), whole = scheduled(kDouble, "assume n mod 4 = 0\n" + steps);
+  EXPECT_THAT(source(whole, {"a", "out"}),
+              AllOf(HasSubstr("const Pack<f32, 4> pack_of_a_0 = load_pack<4>(&a[32 * o + 4 * q]);"),
+                    HasSubstr("pack_of_out_1.at[v] = 2.0f * pack_of_a_0.at[v];"),
+                    HasSubstr("store_pack(&out[32 * o + 4 * q], pack_of_out_1);"), Not(HasSubstr("} else {"))));
+  EXPECT_THAT(source(any, {"a", "out"}), AllOf(HasSubstr("load_pack<4>"), HasSubstr("} else {")));
+  EXPECT_THAT(source(whole, {"a"}), AllOf(HasSubstr("load_pack<4>"), Not(HasSubstr("store_pack"))));
+  EXPECT_THAT(source(whole, {}), AllOf(HasSubstr("#pragma unroll"), Not(HasSubstr("Pack"))));
+  // Rows begin at multiples of four only if they are as long.
+  const std::string rows =
+      "input a: f32[n, m]\noutput out: f32[n, m]\nassume n >= 1 and m >= 4\n{ [i, j] : 0 <= i < n and 0 <= j < m }\n"
+      "out[i, j] = 2 * a[i, j]\n";
+  const std::string by_rows = "tag i g.0\nsplit j 4 -> q v:vec\n";
+  EXPECT_THAT(source(scheduled(rows, by_rows), {"a", "out"}), Not(HasSubstr("Pack")));
+  EXPECT_THAT(source(scheduled(rows, "assume m mod 4 = 0\n" + by_rows), {"a", "out"}), HasSubstr("load_pack<4>"));
+  // Not what is one off, nor what only one side of a choice reads.
+  const std::string off =
+      "input a: f32[n + 4]\noutput out: f32[n]\nassume n >= 1 and n mod 4 = 0\n{ [i] : 0 <= i < n }\n"
+      "out[i] = a[i + 1] + if(a[i] > 0, a[i + 4], 0)\n";
+  const std::string of_off = source(scheduled(off, steps), {"a", "out"});
+  EXPECT_THAT(of_off, AllOf(HasSubstr("load_pack<4>(&a[32 * o + 4 * q])"), Not(HasSubstr("load_pack<4>(&a[4 + ")),
+                            Not(HasSubstr("+ 1])"))));
+}
+
 std::string example(const std::string& file) {
   return file_read(std::string(MEGALITH_SOURCE_DIR) + "/examples/loops/" + file);
 }
@@ -151,6 +181,36 @@ const Program kPrograms[] = {
      "split k 4 -> k_o k_i\norder i_o j_o k_o i_t j_t k_i i_r j_r\naccumulate k_o k_i -> acc\n"
      "prefetch a[i_t, i_r, k_i] -> a_s p:l.1 q:l.0\n",
      {{{"n", 16}}, {{"n", 13}}}},
+    {"matmul_of_packs",
+     "input a: f32[n, n]\ninput b: f32[n, n]\noutput c: f32[n, n]\nassume n >= 1\n"
+     "{ [i, j, k] : 0 <= i < n and 0 <= j < n and 0 <= k < n }\nc[i, j] = sum(k, a[i, k] * b[k, j])\n",
+     "assume n mod 16 = 0\ntile i j 16 16 -> i_o:g.0 j_o:g.1 i_b j_b\nsplit i_b 4 -> i_t:l.1 i_v:unr, j_b 8 -> j_h:unr "
+     "j_c\nsplit j_c 4 -> j_t:l.0 j_v:vec\nsplit k 8 -> k_o k_i\norder i_o j_o k_o i_t j_t k_i i_v j_h j_v\n"
+     "accumulate k_o k_i -> acc\nprefetch a[i_t, i_v, k_i] -> a_s a_i a_k\npermute_axes a_s 1 0\npad a_s 1 4\n"
+     "split a_k 4 -> a_q:l.0 a_v:vec\nprefetch b[k_i, j_h, j_t, j_v] -> b_s b_k b_j\nsplit b_j 4 -> b_l:l.1 b_v:vec\n"
+     "prefetch a_s[i_v] -> a_r u:vec\nprefetch b_s[j_h, j_v] -> b_r h:unr v:vec\n",
+     {{{"n", 16}}, {{"n", 48}}}},
+    {"rows_kept_in_registers",
+     "input x: f32[n, m]\noutput y: f32[n, m]\nassume n >= 1 and m >= 1\n{ [i, k, j] : 0 <= i < n and 0 <= k, j < m }\n"
+     "top[i] = max(k, x[i, k])\ny[i, j] = x[i, j] - top[i]\n",
+     "assume m <= 64\ntag i g.0\nsplit k 32 -> k_r:unr k_c, j 32 -> j_r:unr j_c\n"
+     "split k_c 4 -> k_l k_v:unr, j_c 4 -> j_l:l.0 j_v:vec\nprefetch x[k_r, k_l, k_v, j_r, j_l, j_v] -> x_r c\n"
+     "split c 32 -> c_r:unr c_c\nsplit c_c 4 -> c_l:l.0 c_v:vec\nsplit_axis x_r 0 32\nsplit_axis x_r 1 4\n"
+     "tree k_l -> part p:l.0\n",
+     {{{"n", 3}, {"m", 37}}, {{"n", 2}, {"m", 64}}, {{"n", 1}, {"m", 3}}}},
+    {"rows_of_packs_kept_in_registers",
+     "input x: f32[n, m]\noutput y: f32[n, m]\nassume n >= 1 and m >= 1\n{ [i, k, j] : 0 <= i < n and 0 <= k, j < m }\n"
+     "top[i] = max(k, x[i, k])\ny[i, j] = x[i, j] - top[i]\n",
+     "assume m <= 64 and m mod 4 = 0\ntag i g.0\nsplit k 32 -> k_r:unr k_c, j 32 -> j_r:unr j_c\n"
+     "split k_c 4 -> k_l k_v:unr, j_c 4 -> j_l:l.0 j_v:vec\nprefetch x[k_r, k_l, k_v, j_r, j_l, j_v] -> x_r c\n"
+     "split c 32 -> c_r:unr c_c\nsplit c_c 4 -> c_l:l.0 c_v:vec\nsplit_axis x_r 0 32\nsplit_axis x_r 1 4\n"
+     "tree k_l -> part p:l.0\n",
+     {{{"n", 3}, {"m", 36}}, {{"n", 2}, {"m", 64}}, {{"n", 1}, {"m", 4}}}},
+    {"packs_and_a_tail",
+     "input x: f32[n]\ninput y: f32[n]\noutput z: f32[n]\nassume n >= 1\n{ [i] : 0 <= i < n }\nz[i] = 3 * x[i] + "
+     "y[i]\n",
+     "split i 32 -> o:g.0 p\nsplit p 4 -> q:l.0 v:vec\n",
+     {{{"n", 64}}, {{"n", 39}}, {{"n", 3}}}},
     {"computed_where_it_is_needed",
      "input a: f32[n + 2]\noutput y: f32[n]\nassume n >= 1\n{ [i] : 0 <= i < n + 2 }\n{ [j] : 0 <= j < n }\n"
      "t[i] = a[i] * a[i] + 1\ny[j] = t[j] + t[j + 1] + t[j + 2]\n",
@@ -235,9 +295,12 @@ TEST(Loops, L17_L19_ProgramsAndTheirSchedules) {
   for (const Program& program : kPrograms) {
     SCOPED_TRACE(program.name);
     schedules.push_back(scheduled(program.kernel, program.steps));
+    std::set<std::string> aligned;  // as all memory here is
+    for (const loop::TensorArgument& tensor : schedules.back().kernel().tensors)
+      if (tensor.role != loop::Role::temporary) aligned.insert(tensor.name);
     for (const auto& [target, suffix] : {std::pair(LoopTarget::cpu, "cpu"), {LoopTarget::emulated, "gpu"}})
       sources.push_back(
-          codegen::emit_loops(schedules.back().kernel(), target, fmt::format("{}_{}", program.name, suffix)));
+          codegen::emit_loops(schedules.back().kernel(), target, fmt::format("{}_{}", program.name, suffix), aligned));
   }
   const CompiledLoops compiled = CompiledLoops::compile(sources, kQuick);
   for (size_t i = 0; i < schedules.size(); ++i)

@@ -265,6 +265,38 @@ TEST(Schedule, ABarrierOverEverythingIsAskedForByName) {
 }
 
 // L20: loopy's example of a rule, and what steps make of rules.
+// Of elements that lie apart only those are copied that are read.
+TEST(Schedule, ACopyHasAnAxisForEachInameThatLeavesGaps) {
+  const std::string apart =
+      "kernel apart\ninput x: f32[128]\noutput y: f32[128]\n{ [h, t, v] : 0 <= h < 2 and 0 <= t < 16 and 0 <= v < 4 }\n"
+      "y[64 * h + 4 * t + v] = 2 * x[64 * h + 4 * t + v]\n";
+  const Schedule schedule = scheduled(known(apart), {"order t h v", "tag t l.0", "prefetch x[h, v] -> x_r g u"}, {});
+  EXPECT_THAT(print(schedule.kernel()),
+              AllOf(HasSubstr("temporary x_r: f32[2, 4]\n"), HasSubstr("x_r[g, u] = x[64 * g + 4 * t + u]"),
+                    HasSubstr("= 2 * x_r[h, v]")));
+  // Read at several distances, all between the first and the last are copied.
+  const std::string near =
+      "kernel near\ninput x: f32[67]\noutput y: f32[16]\n{ [h] : 0 <= h < 16 }\ny[h] = x[4 * h] + x[4 * h + 3]\n";
+  EXPECT_THAT(print(scheduled(known(near), {"prefetch x[h] -> x_r g"}, {}).kernel()),
+              HasSubstr("temporary x_r: f32[64]\n"));
+}
+
+TEST(Schedule, AnAxisIsSplitAsItsSubscriptsAre) {
+  const std::string text =
+      "kernel parts\ninput x: f32[n]\noutput y: f32[n]\nassume n >= 1 and n <= 64\n{ [i] : 0 <= i < n }\ny[i] = x[i]\n";
+  const std::vector<std::string> steps = {"split i 16 -> o p", "prefetch x[o, p] -> x_r q", "split q 16 -> a b",
+                                          "split_axis x_r 0 16"};
+  const Schedule schedule = scheduled(known(text), steps, {{{"n", 37}}, {}});
+  EXPECT_THAT(print(schedule.kernel()), AllOf(HasSubstr("x_r[a, b] = x[16 * a + b]"), HasSubstr("= x_r[o, p]")));
+  EXPECT_THAT(
+      print(scheduled(known(text), {"prefetch x[i] -> x_r q", "split_axis x_r 0 16"}, {{{"n", 37}}, {}}).kernel()),
+      HasSubstr("x_r[q // 16, q mod 16] = x[q]"));
+  EXPECT_THAT(
+      refusal("kernel any\ninput x: f32[n]\noutput y: f32[n]\nassume n >= 1\n{ [i] : 0 <= i < n }\ny[i] = x[i]\n",
+              "prefetch x[i] -> x_r q"),
+      HasSubstr("or assume how large it gets"));
+}
+
 TEST(Schedule, L20_ARuleForWhatIsOfOneForm) {
   const std::string squares =
       "kernel squares\ninput b: f32[n]\noutput a: f32[n]\nassume n >= 1\n{ [i] : 0 <= i < n }\n"

@@ -1,7 +1,11 @@
 // permute_axes, split_axis
+#include <isl/set.h>
+
 #include <algorithm>
 #include <numeric>
 
+#include "megalith/loop/access.h"
+#include "megalith/loop/linear_sum.h"
 #include "megalith/loop/transform/rewrite.h"
 #include "megalith/loop/transform/transform.h"
 
@@ -19,6 +23,26 @@ const TensorArgument& tensor_of_known_shape(const Kernel& kernel, const std::str
   const TensorArgument& found = tensor_of(kernel, tensor);
   if (!found.shape_known) refuse(kernel, "the shape of \"{}\" is not known", tensor);
   return found;
+}
+
+// at // factor and at mod factor, where what of `at` is no multiple of the factor stays within 0 and factor: without // then.
+std::pair<Expr, Expr> divided(const Domains& domains, const Expr& at, int64_t factor, const Place& place) {
+  const LinearSum whole = sum_of(at);
+  LinearSum outer, inner;
+  for (const auto& [text, term] : whole.terms)
+    if (term.first % factor == 0)
+      outer.terms[text] = {term.first / factor, term.second};
+    else
+      inner.terms[text] = term;
+  inner.constant = ((whole.constant % factor) + factor) % factor;
+  outer.constant = (whole.constant - inner.constant) / factor;
+  const isl::set points = place_domain(domains, place);
+  if (const auto rest = to_isl_aff(points.space(), expression_of(inner))) {
+    const isl::aff zero = rest->sub(*rest), most = zero.add_constant(isl::val(isl_context(), factor));
+    if (points.is_subset(rest->ge_set(zero).intersect(rest->lt_set(most))))
+      return {expression_of(outer), expression_of(inner)};
+  }
+  return {make_call("//", {at, make_integer(factor)}), make_call("mod", {at, make_integer(factor)})};
 }
 
 }  // namespace
@@ -56,10 +80,13 @@ Kernel split_axis(const Kernel& kernel, const std::string& tensor, int axis, int
   Expr groups = number ? make_integer((*number + factor - 1) / factor)
                        : make_call("//", {make_call("+", {size, make_integer(factor - 1)}), make_integer(factor)});
   replace(shape, std::move(groups), make_integer(factor));
-  for_each_access(result, tensor, [&](std::vector<Expr>& args) {
-    const Expr at = args[static_cast<size_t>(axis)];
-    replace(args, make_call("//", {at, make_integer(factor)}), make_call("mod", {at, make_integer(factor)}));
-  });
+  const Domains domains(kernel);
+  for (Instruction& instruction : result.instructions)
+    rewrite_expressions(instruction, [&](Expr& expr, const Place& place) {
+      if (expr.kind != Expr::Kind::subscript || expr.name != tensor) return;
+      auto [outer, inner] = divided(domains, expr.args[static_cast<size_t>(axis)], factor, place);
+      replace(expr.args, std::move(outer), std::move(inner));
+    });
   return finished(std::move(result));
 }
 

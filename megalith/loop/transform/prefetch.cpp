@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "megalith/loop/access.h"
+#include "megalith/loop/linear_sum.h"
 #include "megalith/loop/meeting.h"
 #include "megalith/loop/text.h"
 #include "megalith/loop/transform/rewrite.h"
@@ -14,88 +15,25 @@ namespace megalith::loop {
 
 namespace {
 
-// to + a * b
-int64_t added(int64_t to, int64_t a, int64_t b) {
-  int64_t product = 0, sum = 0;
-  MEGALITH_CHECK(!__builtin_mul_overflow(a, b, &product) && !__builtin_add_overflow(to, product, &sum),
-                 "numbers in a subscript are too large");
-  return sum;
-}
-
-// constant + sum of coefficient * something that is no sum, by its text.
-struct Sum {
-  std::map<std::string, std::pair<int64_t, Expr>> terms;
-  int64_t constant = 0;
-
-  void add(const Sum& other, int64_t factor) {
-    constant = added(constant, factor, other.constant);
-    for (const auto& [text, term] : other.terms) {
-      auto& own = terms.try_emplace(text, 0, term.second).first->second;
-      own.first = added(own.first, factor, term.first);
-    }
-    std::erase_if(terms, [](const auto& entry) { return entry.second.first == 0; });
-  }
-};
-
-Sum sum_of(const Expr& expr) {
-  Sum result;
-  if (expr.kind == Expr::Kind::number && expr.is_integer) {
-    result.constant = static_cast<int64_t>(expr.number);
-    return result;
-  }
-  if (expr.kind == Expr::Kind::call && (expr.name == "+" || expr.name == "-")) {
-    result.add(sum_of(expr.args[0]), 1);
-    result.add(sum_of(expr.args[1]), expr.name == "+" ? 1 : -1);
-    return result;
-  }
-  if (expr.kind == Expr::Kind::call && expr.name == "neg") {
-    result.add(sum_of(expr.args[0]), -1);
-    return result;
-  }
-  if (expr.kind == Expr::Kind::call && expr.name == "*")
-    for (size_t side : {0u, 1u})
-      if (const auto number = constant_value(expr.args[side])) {
-        result.add(sum_of(expr.args[1 - side]), *number);
-        return result;
-      }
-  result.terms.try_emplace(print(expr), 1, expr);
-  return result;
-}
-
-Expr expression_of(const Sum& sum) {
-  Expr result;
-  bool is_empty = true;
-  const auto add = [&](const Expr& term, bool negative) {
-    if (is_empty)
-      result = negative ? make_call("neg", {term}) : term;
-    else
-      result = make_call(negative ? "-" : "+", {std::move(result), term});
-    is_empty = false;
-  };
-  for (const auto& [text, term] : sum.terms) {
-    const int64_t size = std::abs(term.first);
-    add(size == 1 ? term.second : make_call("*", {make_integer(size), term.second}), term.first < 0);
-  }
-  if (sum.constant != 0 || is_empty) add(make_integer(std::abs(sum.constant)), sum.constant < 0);
-  return result;
-}
-
 struct Read {
   size_t instruction = 0;
-  std::vector<Sum> swept;  // of each axis: what the swept inames have in it, and the constant
+  std::vector<LinearSum> swept;  // of each axis: what the swept inames have in it, and the constant
 };
 
 // What all reads have in common, axis by axis.
 struct Axis {
-  Sum base;  // without what is swept
+  LinearSum base;  // without what is swept
   int64_t least = 0, most = 0;
 
   int64_t length() const { return most - least + 1; }
-  Sum start() const {
-    Sum sum = base;
-    sum.constant += least;
-    return sum;
-  }
+};
+
+// An axis of the copy: of all between the first and the last element that is read of one axis, or of what one iname takes
+// of it where those lie apart.
+struct CopyAxis {
+  size_t axis = 0;
+  std::string swept;  // "" for all
+  int64_t factor = 1, least = 0, length = 1;
 };
 
 class Prefetch {
@@ -115,6 +53,7 @@ class Prefetch {
           look_at(i, expr, place);
       });
     if (reads_.empty()) refuse(kernel_, "no instruction reads \"{}\"", tensor_.name);
+    find_copy_axes();
     find_place();
     check_unchanged();
     name(inames, buffer);
@@ -129,8 +68,7 @@ class Prefetch {
     insert_instructions(result, place_, {std::move(copy)});
     TensorArgument temporary{
         .name = buffer, .role = Role::temporary, .dtype = tensor_.dtype, .shape = {}, .shape_known = true};
-    for (const Axis& axis : axes_)
-      if (axis.length() > 1) temporary.shape.push_back(make_integer(axis.length()));
+    for (const CopyAxis& axis : copy_axes_) temporary.shape.push_back(make_integer(axis.length));
     if (temporary.shape.empty()) temporary.shape.push_back(make_integer(1));
     result.tensors.push_back(std::move(temporary));
     return finished(std::move(result));
@@ -143,8 +81,10 @@ class Prefetch {
   Domains domains_;
   std::vector<Read> reads_;
   std::vector<Axis> axes_;
+  std::vector<CopyAxis> copy_axes_;  // longer than 1
+  std::vector<LinearSum> starts_;    // of each axis: where its first element is
   std::vector<std::string> around_;  // the loops around the copy
-  std::vector<std::string> inames_;  // of the copy, one for each axis longer than 1
+  std::vector<std::string> inames_;  // of the copy, one for each of its axes
   size_t place_ = 0;                 // of the copy among the instructions
 
   bool mentions_sweep(const Expr& expr) const {
@@ -154,8 +94,8 @@ class Prefetch {
   void look_at(size_t instruction, const Expr& expr, const Place& place) {
     Read read{instruction, {}};
     for (size_t d = 0; d < expr.args.size(); ++d) {
-      Sum rest, swept;
-      const Sum whole = sum_of(expr.args[d]);
+      LinearSum rest, swept;
+      const LinearSum whole = sum_of(expr.args[d]);
       for (const auto& [text, term] : whole.terms) {
         if (!mentions_sweep(term.second)) {
           if (reads_tensor(term.second))
@@ -174,13 +114,13 @@ class Prefetch {
     reads_.push_back(std::move(read));
   }
 
-  void widen(Axis& axis, const Sum& rest, const Sum& swept, const Expr& expr, const Place& place) {
+  void widen(Axis& axis, const LinearSum& rest, const LinearSum& swept, const Expr& expr, const Place& place) {
     const auto [least, most] = range_of(swept, expr, place);
     if (reads_.empty()) {
       axis = {rest, least, most};
       return;
     }
-    Sum difference = rest;
+    LinearSum difference = rest;
     difference.add(axis.base, -1);
     if (!difference.terms.empty())
       refuse(kernel_, "reads of \"{}\" are not next to each other: {} has {} where another has {}", tensor_.name,
@@ -190,16 +130,11 @@ class Prefetch {
   }
 
   // Of what is swept, whatever the other inames and sizes are.
-  std::pair<int64_t, int64_t> range_of(const Sum& swept, const Expr& expr, const Place& place) const {
+  std::pair<int64_t, int64_t> range_of(const LinearSum& swept, const Expr& expr, const Place& place) const {
     int64_t least = swept.constant, most = swept.constant;
     for (const auto& [iname, term] : swept.terms) {
       if (!is_among(place.inames, iname)) refuse(kernel_, "{} has no \"{}\" to sweep over", print(expr), iname);
-      const isl::set values = domains_.over({iname});
-      const isl::val low = isl::manage(isl_set_dim_min_val(values.copy(), 0)),
-                     high = isl::manage(isl_set_dim_max_val(values.copy(), 0));
-      if (!low.is_int() || !high.is_int())
-        refuse(kernel_, "how many values \"{}\" takes is no number: split it, and sweep the inner iname", iname);
-      const int64_t first = isl_val_get_num_si(low.get()), last = isl_val_get_num_si(high.get());
+      const auto [first, last] = values_of(iname);
       const bool rises = term.first > 0;
       least = added(least, term.first, rises ? first : last);
       most = added(most, term.first, rises ? last : first);
@@ -208,6 +143,63 @@ class Prefetch {
     if (__builtin_sub_overflow(most, least, &length) || length >= 1 << 24)
       refuse(kernel_, "a tile of \"{}\" has more than {} elements along an axis", tensor_.name, 1 << 24);
     return {least, most};
+  }
+
+  std::pair<int64_t, int64_t> values_of(const std::string& iname) const {
+    const isl::set values = domains_.over({iname});
+    const isl::val low = isl::manage(isl_set_dim_min_val(values.copy(), 0)),
+                   high = isl::manage(isl_set_dim_max_val(values.copy(), 0));
+    if (!low.is_int() || !high.is_int())
+      refuse(kernel_,
+             "how many values \"{}\" takes is no number: split it, and sweep the inner iname, or assume how large it "
+             "gets",
+             iname);
+    return {isl_val_get_num_si(low.get()), isl_val_get_num_si(high.get())};
+  }
+
+  void find_copy_axes() {
+    for (size_t d = 0; d < axes_.size(); ++d) {
+      LinearSum start = axes_[d].base;
+      std::vector<CopyAxis> apart = axes_apart(d);
+      if (apart.empty())
+        apart.push_back({.axis = d, .swept = "", .least = axes_[d].least, .length = axes_[d].length()});
+      else
+        start.constant += reads_.front().swept[d].constant;
+      for (const CopyAxis& axis : apart) start.constant = added(start.constant, axis.factor, axis.least);
+      std::erase_if(apart, [](const CopyAxis& axis) { return axis.length == 1; });
+      copy_axes_.insert(copy_axes_.end(), apart.begin(), apart.end());
+      starts_.push_back(std::move(start));
+    }
+  }
+
+  // One for each iname where all reads have the same multiples of them, which leave gaps: of 64 * h + v, v < 4, that is h and
+  // v. Nothing if there are no gaps.
+  std::vector<CopyAxis> axes_apart(size_t d) const {
+    const LinearSum& first = reads_.front().swept[d];
+    for (const Read& read : reads_) {
+      LinearSum difference = read.swept[d];
+      difference.add(first, -1);
+      if (!difference.terms.empty() || difference.constant != 0) return {};
+    }
+    std::vector<CopyAxis> apart;
+    int64_t all = 1;
+    for (const std::string& iname : sweep_) {
+      const int64_t factor = first.coefficient(iname);
+      const bool is_there = std::ranges::find(apart, iname, &CopyAxis::swept) != apart.end();
+      if (factor == 0 || is_there) continue;
+      const auto [low, high] = values_of(iname);
+      apart.push_back({.axis = d, .swept = iname, .factor = factor, .least = low, .length = high - low + 1});
+      if (__builtin_mul_overflow(all, apart.back().length, &all)) return {};
+    }
+    return all < axes_[d].length() ? apart : std::vector<CopyAxis>();
+  }
+
+  // What the copy reads along each axis.
+  std::vector<LinearSum> copied() const {
+    std::vector<LinearSum> at = starts_;
+    for (size_t i = 0; i < copy_axes_.size(); ++i)
+      at[copy_axes_[i].axis].add(sum_of(make_name(inames_[i])), copy_axes_[i].factor);
+    return at;
   }
 
   // The loops that say where the tile lies, and the place before everything that shares more with a read than those.
@@ -252,8 +244,7 @@ class Prefetch {
   }
 
   void name(const std::vector<std::string>& given, const std::string& buffer) {
-    size_t wanted = 0;
-    for (const Axis& axis : axes_) wanted += axis.length() > 1 ? 1 : 0;
+    const size_t wanted = copy_axes_.size();
     if (!given.empty() && given.size() != wanted)
       refuse(kernel_, "{} inames are given for the copy of \"{}\", which has {} axes", given.size(), tensor_.name,
              wanted);
@@ -269,10 +260,9 @@ class Prefetch {
       rewrite_in_order(result.instructions[i], [&](Expr& expr) {
         const Read& read = reads_[next++];
         std::vector<Expr> args;
-        for (size_t d = 0; d < axes_.size(); ++d) {
-          if (axes_[d].length() == 1) continue;
-          Sum at = read.swept[d];
-          at.constant -= axes_[d].least;
+        for (const CopyAxis& axis : copy_axes_) {
+          LinearSum at = axis.swept.empty() ? read.swept[axis.axis] : sum_of(make_name(axis.swept));
+          at.constant -= axis.least;
           args.push_back(expression_of(at));
         }
         if (args.empty()) args.push_back(make_integer(0));
@@ -301,16 +291,8 @@ class Prefetch {
     copy.target.kind = copy.value.kind = Expr::Kind::subscript;
     copy.target.name = buffer;
     copy.value.name = tensor_.name;
-    size_t next = 0;
-    for (const Axis& axis : axes_) {
-      Sum at = axis.start();
-      if (axis.length() > 1) {
-        const Expr iname = make_name(inames_[next++]);
-        at.add(sum_of(iname), 1);
-        copy.target.args.push_back(iname);
-      }
-      copy.value.args.push_back(expression_of(at));
-    }
+    for (const std::string& iname : inames_) copy.target.args.push_back(make_name(iname));
+    for (const LinearSum& at : copied()) copy.value.args.push_back(expression_of(at));
     if (copy.target.args.empty()) copy.target.args.push_back(make_integer(0));
     copy.within = around_;
     copy.within.insert(copy.within.end(), inames_.begin(), inames_.end());
@@ -320,9 +302,8 @@ class Prefetch {
   // The box of the tile, and of it what lies inside of the tensor, where that says more.
   void add_domain_of(Kernel& result) const {
     std::vector<std::string> constraints;
-    size_t next = 0;
-    for (const Axis& axis : axes_)
-      if (axis.length() > 1) constraints.push_back(fmt::format("0 <= {} < {}", inames_[next++], axis.length()));
+    for (size_t i = 0; i < inames_.size(); ++i)
+      constraints.push_back(fmt::format("0 <= {} < {}", inames_[i], copy_axes_[i].length));
     if (inames_.empty()) return;
     Kernel box = result;
     box.domains.push_back(fmt::format("{{ [{}] : {} }}", fmt::join(inames_, ", "), fmt::join(constraints, " and ")));
@@ -331,11 +312,9 @@ class Prefetch {
     const Domains domains(box);
     const isl::set points = domains.over(both);
     isl::set inside = points;
-    next = 0;
+    const std::vector<LinearSum> read = copied();
     for (size_t d = 0; d < axes_.size(); ++d) {
-      Sum at = axes_[d].start();
-      if (axes_[d].length() > 1) at.add(sum_of(make_name(inames_[next++])), 1);
-      const Expr index = expression_of(at);
+      const Expr index = expression_of(read[d]);
       const auto aff = to_isl_aff(points.space(), index), size = to_isl_aff(points.space(), tensor_.shape[d]);
       if (!aff || !size) refuse(kernel_, "{} is not affine", print(index));
       inside = inside.intersect(aff->ge_set(aff->sub(*aff))).intersect(aff->lt_set(*size));

@@ -1,0 +1,30 @@
+// What a loop tagged `vec` moves at once: elements side by side, where that is proved. Internal to codegen/loop_source.cpp.
+#pragma once
+
+#include <isl/cpp.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "megalith/loop/kernel.h"
+
+namespace megalith::codegen {
+
+/// An access of one instruction whose elements of all iterations are one pack.
+struct PackAccess {
+  loop::Expr subscript;  // as it stands in the instruction
+  loop::Expr first;      // the same in the first iteration
+  bool is_write = false;
+};
+
+/// Those of an instruction in a loop of `count` iterations over `iname`, which has nothing else inside, at the points
+/// `points` of the instruction. Each lies along the last axis, and begins at a multiple of its own size: `bytes_aligned` says
+/// where a tensor as a whole begins, 0 for those that never move so.
+std::vector<PackAccess> find_packs(const loop::Kernel& kernel, const loop::Instruction& instruction,
+                                   const std::string& iname, int64_t count, const isl::set& points,
+                                   const std::function<int64_t(const std::string& tensor)>& bytes_aligned,
+                                   const std::function<bool(const std::string& tensor, size_t axis)>& has_one_element);
+
+}  // namespace megalith::codegen
