@@ -27,7 +27,7 @@ CASES = {
     "transpose": ("transpose", "transpose", "assume n mod 32 = 0 and m mod 32 = 0", "n=8192,m=8192", "n=96,m=64", 0.85),
     "softmax": ("softmax", "softmax_registers", "", "n=4096,m=4096", "n=33,m=1100", 0.9),
     "layernorm": ("layernorm", "layernorm", "", "n=4096,m=4096", "n=33,m=1100", None),
-    "matmul": ("matmul", "matmul_registers", "", "n=2048,m=2048,l=2048", "n=256,m=128,l=48", None),
+    "matmul": ("matmul", "matmul_registers", "", "n=2048,m=2048,l=2048", "n=256,m=128,l=96", None),
 }
 
 

@@ -42,14 +42,14 @@ void mark_whole(Expr& expr) {
 }  // namespace
 
 std::vector<PackAccess> find_packs(const loop::Kernel& kernel, const loop::Instruction& instruction,
-                                   const std::string& iname, int64_t count, const isl::set& points,
+                                   const std::string& iname, int64_t count, int64_t most_bytes, const isl::set& points,
                                    const std::function<int64_t(const std::string& tensor)>& bytes_aligned,
                                    const std::function<bool(const std::string& tensor, size_t axis)>& has_one_element) {
   std::vector<PackAccess> found;
   const auto look_at = [&](const Expr& subscript, bool is_write) {
     const loop::TensorArgument& tensor = *kernel.find_tensor(subscript.name);
     const int64_t bytes = count * dtype_bytes(*tensor.dtype);
-    if (bytes > 16 || bytes_aligned(subscript.name) < bytes) return;
+    if (bytes > most_bytes || (bytes_aligned && bytes_aligned(subscript.name) < bytes)) return;
     // The axes that take room, the fastest last.
     std::vector<size_t> axes;
     for (size_t d = 0; d < subscript.args.size(); ++d)
@@ -64,13 +64,35 @@ std::vector<PackAccess> find_packs(const loop::Kernel& kernel, const loop::Instr
     Expr first = subscript;
     first.args[last] = loop::expression_of(along);
     mark_whole(first.args[last]);
-    if (loop::mentions(first.args[last], iname) || !is_multiple(points, first.args[last], count)) return;
-    if (axes.size() > 1 && !is_multiple(points, tensor.shape[last], count)) return;
+    if (loop::mentions(first.args[last], iname)) return;
+    const bool is_there = !bytes_aligned || (is_multiple(points, first.args[last], count) &&
+                                             (axes.size() == 1 || is_multiple(points, tensor.shape[last], count)));
+    if (!is_there) return;
     found.push_back({subscript, std::move(first), is_write});
   };
   visit_always(instruction.value, [&](const Expr& subscript) { look_at(subscript, false); });
   look_at(instruction.target, true);
   return found;
+}
+
+bool is_of_vectors(const loop::Kernel& kernel, const loop::Instruction& instruction, const std::string& iname,
+                   const std::vector<PackAccess>& packs) {
+  const auto is_f32 = [&](const Expr& subscript) { return kernel.find_tensor(subscript.name)->dtype == DType::f32; };
+  const auto is_pack = [&](const Expr& subscript, bool is_write) {
+    return is_f32(subscript) && std::ranges::any_of(packs, [&](const PackAccess& pack) {
+             return pack.is_write == is_write && loop::same_expression(pack.subscript, subscript);
+           });
+  };
+  const std::function<bool(const Expr&)> is_vector = [&](const Expr& expr) {
+    if (expr.kind == Expr::Kind::reduce) return false;
+    if (!loop::mentions(expr, iname)) return std::ranges::all_of(expr.args, is_vector);
+    if (expr.kind == Expr::Kind::subscript) return is_pack(expr, false);
+    const bool is_operator =
+        expr.kind == Expr::Kind::call &&
+        (expr.name == "+" || expr.name == "-" || expr.name == "*" || expr.name == "/" || expr.name == "neg");
+    return is_operator && std::ranges::all_of(expr.args, is_vector);
+  };
+  return is_pack(instruction.target, true) && is_vector(instruction.value);
 }
 
 }  // namespace megalith::codegen

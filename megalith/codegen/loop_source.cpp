@@ -281,10 +281,12 @@ class LoopEmitter {
         flat = index[d];
         continue;
       }
+      const bool is_first = index[d] == "0";
       const std::string size = expressions_.as_whole(tensor(name).shape[d]);
       const bool is_whole = flat.find(' ') == std::string::npos;
-      flat = fmt::format("{} * {} + {}", is_whole ? flat : "(" + flat + ")",
-                         size.find(' ') == std::string::npos ? size : "(" + size + ")", index[d]);
+      flat =
+          fmt::format("{} * {}{}", is_whole ? flat : "(" + flat + ")",
+                      size.find(' ') == std::string::npos ? size : "(" + size + ")", is_first ? "" : " + " + index[d]);
     }
     const bool is_of_thread =
         is_emulated_ && contracted != contracted_.end() && parallel_.spaces.at(name) == Space::thread;
@@ -527,10 +529,11 @@ class LoopEmitter {
             .implemented = isl::manage(all)};
   }
 
-  // A loop tagged vec on a GPU whose elements move at once, if some do: loads before it, a store behind.
+  // A loop tagged vec whose elements move at once, if some do. On a GPU: loads before it, a store behind; on a CPU the vectors
+  // of the compiler take its place, which it keeps in registers as it does not what a loop makes.
   bool emit_packs(const NestNode& node, const loop::LoopBounds& bounds, const std::vector<std::string>& outer,
                   const isl::set& inside) {
-    if (!is_gpu_ || loop::tag_of(kernel_, node.iname) != InameTag::vector) return false;
+    if (loop::tag_of(kernel_, node.iname) != InameTag::vector) return false;
     if (node.body.size() != 1 || node.body[0].instruction < 0) return false;
     const auto index = static_cast<size_t>(node.body[0].instruction);
     const loop::Instruction& instruction = kernel_.instructions[index];
@@ -542,19 +545,41 @@ class LoopEmitter {
     const int64_t count = isl_val_get_num_si(most.get()) + 1;
     std::vector<std::string> ends = bounds.upper;
     if (count < 2 || std::erase(ends, fmt::format("{}", count)) != 1) return false;
-    const std::vector<PackAccess> accesses = find_packs(
-        kernel_, instruction, node.iname, count, wanted,
-        [this](const std::string& name) { return bytes_aligned(name); },
-        [this](const std::string& name, size_t axis) {
-          const auto contracted = contracted_.find(name);
-          return contracted != contracted_.end() && contracted->second.contains(axis);
-        });
+    constexpr int64_t kMostOnGpu = 16, kMostOnCpu = 32;  // bytes: ld.global.v4, and AVX's vectors
+    const std::function<int64_t(const std::string&)> begins = [this](const std::string& name) {
+      return bytes_aligned(name);
+    };
+    const std::vector<PackAccess> accesses =
+        find_packs(kernel_, instruction, node.iname, count, is_gpu_ ? kMostOnGpu : kMostOnCpu, wanted,
+                   is_gpu_ ? begins : nullptr, [this](const std::string& name, size_t axis) {
+                     const auto contracted = contracted_.find(name);
+                     return contracted != contracted_.end() && contracted->second.contains(axis);
+                   });
+    if (!is_gpu_ && ((count & (count - 1)) != 0 || !is_of_vectors(kernel_, instruction, node.iname, accesses)))
+      return false;
     if (accesses.empty()) return false;
 
-    if (ends.empty())
-      line("{"), ++depth_;
-    else
+    const bool is_whole = ends.empty();
+    if (!is_whole)
       open(fmt::format("if ({} >= {})", folded(ends, "min"), count));
+    else if (is_gpu_)
+      line("{"), ++depth_;
+    if (is_gpu_)
+      emit_whole_packs(node, accesses, bounds, outer, inside, count);
+    else
+      emit_whole_vector(instruction, accesses, count);
+    if (is_whole) return true;
+    close();
+    body_.pop_back();
+    body_ += " else {\n";
+    ++depth_;
+    open_loop(node.iname, bounds);
+    emit(node.body, outer, inside);
+    return true;
+  }
+
+  void emit_whole_packs(const NestNode& node, const std::vector<PackAccess>& accesses, const loop::LoopBounds& bounds,
+                        const std::vector<std::string>& outer, const isl::set& inside, int64_t count) {
     std::map<std::string, std::string> packs;
     std::string store;
     for (const PackAccess& access : accesses) {
@@ -581,15 +606,23 @@ class LoopEmitter {
     packed_.clear();
     target_pack_.clear();
     if (!store.empty()) line(store);
-    if (!ends.empty()) {
-      close();
-      body_.pop_back();
-      body_ += " else {\n";
-      ++depth_;
-      open_loop(node.iname, bounds);
-      emit(node.body, outer, inside);
+  }
+
+  void emit_whole_vector(const loop::Instruction& instruction, const std::vector<PackAccess>& accesses, int64_t count) {
+    std::map<std::string, std::string> vectors;
+    std::string to;
+    for (const PackAccess& access : accesses) {
+      const std::string first = expressions_.element(access.first);
+      if (access.is_write)
+        to = first;
+      else
+        vectors[expressions_.element(access.subscript)] = fmt::format("load_vector<{}>(&{})", count, first);
     }
-    return true;
+    packed_ = std::move(vectors);
+    std::string value = expressions_.as_float(instruction.value);
+    if (value.find("load_vector<") == std::string::npos) value = fmt::format("broadcast<{}>({})", count, value);
+    packed_.clear();
+    line(fmt::format("store_vector<{}>(&{}, {});", count, to, value));
   }
 
   // At a multiple of how many bytes the tensor begins, if its elements may move at once.

@@ -131,6 +131,9 @@ LoopProgram compile_loop_program(const Kernel& scheduled, const LoopSpecializati
 std::vector<std::string> loop_cpu_flags() {
   std::vector<std::string> flags = default_flags();
   replace_flag(flags, "-ffp-contract=off", "-ffp-contract=fast");
+  // GCC 12 reads a vector of memory again for each product that it is in, unless it orders instructions before it gives out
+  // registers: 12 loads for 8 products of a tile of 4 x 16, where 6 would do (75 GFLOP/s of a Zen 3's core instead of 52).
+  flags.emplace_back("-fschedule-insns");
   return flags;
 }
 

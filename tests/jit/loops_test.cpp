@@ -120,6 +120,26 @@ TEST(LoopSource, PacksWhereTheirPlaceIsProved) {
                             Not(HasSubstr("+ 1])"))));
 }
 
+// A CPU computes them in the compiler's vectors, wherever they begin; what has no operators of each element stays a loop.
+TEST(LoopSource, VectorsOnACpu) {
+  const std::string of_eight = "split i 8 -> o v:vec\n";
+  const auto source = [&](const std::string& value, const std::string& steps) {
+    return body_of(scheduled("input a: f32[n + 1]\noutput out: f32[n]\nassume n >= 1\n{ [i] : 0 <= i < n }\nout[i] = " +
+                                 value + "\n",
+                             steps),
+                   LoopTarget::cpu);
+  };
+  EXPECT_THAT(source("2 * a[i + 1] - a[0]", "assume n mod 8 = 0\n" + of_eight),
+              AllOf(HasSubstr("store_vector<8>(&out[8 * o], 2.0f * load_vector<8>(&a[8 * o + 1]) - a[0]);"),
+                    Not(HasSubstr("} else {"))));
+  EXPECT_THAT(source("2 * a[i]", of_eight), AllOf(HasSubstr("if (n - 8 * o >= 8) {"), HasSubstr("} else {")));
+  EXPECT_THAT(source("a[0] + 1", of_eight), HasSubstr("store_vector<8>(&out[8 * o], broadcast<8>(a[0] + 1.0f));"));
+  for (const char* value : {"exp(a[i])", "if(a[i] > 0, a[i], 0)", "a[n - i]", "a[i] * i"})
+    EXPECT_THAT(source(value, of_eight), AllOf(Not(HasSubstr("store_vector")), HasSubstr("MEGALITH_INDEPENDENT")));
+  EXPECT_THAT(source("2 * a[i]", "split i 6 -> o v:vec\n"), Not(HasSubstr("store_vector")));
+  EXPECT_THAT(source("2 * a[i]", "split i 16 -> o v:vec\n"), Not(HasSubstr("store_vector")));
+}
+
 std::string example(const std::string& file) {
   return file_read(std::string(MEGALITH_SOURCE_DIR) + "/examples/loops/" + file);
 }
@@ -206,6 +226,13 @@ const Program kPrograms[] = {
      "split c 32 -> c_r:unr c_c\nsplit c_c 4 -> c_l:l.0 c_v:vec\nsplit_axis x_r 0 32\nsplit_axis x_r 1 4\n"
      "tree k_l -> part p:l.0\n",
      {{{"n", 3}, {"m", 36}}, {{"n", 2}, {"m", 64}}, {{"n", 1}, {"m", 4}}}},
+    {"vectors_of_a_core",
+     "input a: f32[n, l]\ninput b: f32[l, m]\noutput c: f32[n, m]\nassume n >= 1 and m >= 1 and l >= 1\n"
+     "{ [i, j, k] : 0 <= i < n and 0 <= j < m and 0 <= k < l }\nc[i, j] = sum(k, a[i, k] * b[k, j])\n",
+     "assume n mod 4 = 0 and m mod 16 = 0 and l <= 64\nsplit i 4 -> i_t i_r:unr, j 16 -> j_t j_c\n"
+     "split j_c 8 -> j_h:unr j_v:vec\norder j_t i_t k i_r j_h j_v\naccumulate k -> acc\n"
+     "prefetch b[k, j_h, j_v] -> b_s b_k b_j\nsplit b_j 8 -> b_h:unr b_v:vec\n",
+     {{{"n", 8}, {"m", 32}, {"l", 5}}, {{"n", 4}, {"m", 16}, {"l", 64}}}},
     {"packs_and_a_tail",
      "input x: f32[n]\ninput y: f32[n]\noutput z: f32[n]\nassume n >= 1\n{ [i] : 0 <= i < n }\nz[i] = 3 * x[i] + "
      "y[i]\n",
