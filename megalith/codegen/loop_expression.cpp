@@ -146,7 +146,9 @@ std::string LoopExpressions::call(const Expr& expr, bool, int& precedence) const
                        text(expr.args[1], false, 0));
   std::vector<std::string> args;
   for (const Expr& arg : expr.args) args.push_back(text(arg, floats, 0));
-  return fmt::format("{}({})", name, fmt::join(args, ", "));
+  // Those of prelude.h drop NaN.
+  const bool keeps_nan = floats && (name == "max" || name == "min");
+  return fmt::format("{}({})", keeps_nan ? (name == "max" ? "larger" : "smaller") : name, fmt::join(args, ", "));
 }
 
 }  // namespace megalith::codegen

@@ -138,7 +138,7 @@ class LoopEmitter {
     result_.text += body_ + (is_emulated_ ? "  }\n}\n" : "}\n");
     if (is_kernel()) result_.prelude = kernels::embedded_source("kernels/cuda/arch/builtins.cuh");
     result_.prelude += kernels::embedded_source("kernels/cpu/prelude.h");
-    result_.prelude += kernels::embedded_source("kernels/cpu/pack.h");
+    result_.prelude += kernels::embedded_source("kernels/cpu/loops.h");
     if (is_kernel()) {
       // CUDA has an exp(float) of its own in the global namespace.
       result_.prelude += "namespace megalith::kernels {\n\n";
@@ -199,10 +199,10 @@ class LoopEmitter {
   }
   static bool is_kept(const std::string& name) {
     static const std::set<std::string> kept = {
-        "tensors", "sizes",     "attributes", "megalith", "floord",    "thread",   "block",
-        "blocks",  "thread_at", "fma",        "clamp",    "kInfinity", "kLowest",  "kHighest",
-        "to_f32",  "to_i64",    "threadIdx",  "blockIdx", "warp",      "blockDim", "gridDim",
-        "u8",      "u16",       "u32",        "u64",      "f64",       "main",     "Pack"};
+        "tensors",   "sizes",    "attributes", "megalith",  "floord",  "thread",   "block",  "blocks",
+        "thread_at", "fma",      "clamp",      "kInfinity", "kLowest", "kHighest", "to_f32", "to_i64",
+        "threadIdx", "blockIdx", "warp",       "blockDim",  "gridDim", "u8",       "u16",    "u32",
+        "u64",       "f64",      "main",       "Pack",      "larger",  "smaller"};
     return kept.contains(name) || name.starts_with("sum_of_") || name.starts_with("pack_of_");
   }
 
@@ -214,7 +214,9 @@ class LoopEmitter {
   void find_contracted() {
     for (const auto& [name, space] : parallel_.spaces) {
       if (space == Space::global) continue;
-      std::set<size_t> axes = is_gpu_ ? own_axes(name, space) : std::set<size_t>();
+      std::set<size_t> axes =
+          is_gpu_ ? own_axes(name, space == Space::warp ? Space::thread : space) : std::set<size_t>();
+      if (is_gpu_ && space == Space::warp) axes.insert(parallel_.lane_axes.at(name));
       if (has_size(name, axes)) contracted_[name] = std::move(axes);
     }
   }
@@ -288,9 +290,16 @@ class LoopEmitter {
           fmt::format("{} * {}{}", is_whole ? flat : "(" + flat + ")",
                       size.find(' ') == std::string::npos ? size : "(" + size + ")", is_first ? "" : " + " + index[d]);
     }
-    const bool is_of_thread =
-        is_emulated_ && contracted != contracted_.end() && parallel_.spaces.at(name) == Space::thread;
-    std::string text = fmt::format("{}{}[{}]", name, is_of_thread ? "[thread]" : "", flat.empty() ? "0" : flat);
+    const bool is_own = is_emulated_ && contracted != contracted_.end();
+    std::string of_thread = is_own && parallel_.spaces.at(name) == Space::thread ? "[thread]" : "";
+    const auto lane_axis = parallel_.lane_axes.find(name);
+    const std::string lane = lane_axis == parallel_.lane_axes.end() ? "" : index[lane_axis->second];
+    if (is_own && !lane.empty()) of_thread = fmt::format("[thread / {0} * {0} + {1}]", loop::kWarpThreads, lane);
+    std::string text = fmt::format("{}{}[{}]", name, of_thread, flat.empty() ? "0" : flat);
+    if (is_kernel() && !lane.empty()) {
+      const auto exchanged = packed_.find(text + "@" + lane);
+      return exchanged == packed_.end() ? text : exchanged->second;
+    }
     const auto packed = packed_.find(text);
     return packed == packed_.end() ? text : packed->second;
   }
@@ -670,9 +679,33 @@ class LoopEmitter {
       implemented = more.empty() ? around : around.intersect(domain);
       if (node->body.size() != 1 || !axis_of(node->body[0])) break;
     }
+    const bool is_alone = node->body.size() == 1 && node->body[0].instruction >= 0;
+    if (is_alone) exchange_lanes(static_cast<size_t>(node->body[0].instruction));
     if (!tests.empty()) open(fmt::format("if ({})", fmt::join(tests, " && ")));
     emit(node->body, outer, implemented);
   }
+
+  // What the instruction reads of other lanes, before any condition: all of a warp take part.
+  void exchange_lanes(size_t index) {
+    if (!is_kernel() || exchanged_ == static_cast<int>(index)) return;
+    exchanged_ = static_cast<int>(index);
+    loop::visit_expressions(kernel_.instructions[index], [&](const Expr& expr, const loop::Place& place) {
+      const auto axis = parallel_.lane_axes.find(expr.name);
+      if (expr.kind != Expr::Kind::subscript || place.is_target || axis == parallel_.lane_axes.end() ||
+          parallel_.is_own_lane(kernel_, index, expr.args[axis->second]))
+        return;
+      const DType dtype = *tensor(expr.name).dtype;
+      MEGALITH_CHECK(dtype == DType::f32 || dtype == DType::i32 || dtype == DType::i64,
+                     "{} {} is in lanes and of type {}: lanes exchange f32, i32 and i64; make it shared", prefix_,
+                     expr.name, dtype_name(dtype));
+      const std::string own = expressions_.element(expr), lane = expressions_.as_whole(expr.args[axis->second]),
+                        name = fmt::format("pack_of_{}_{}", expr.name, num_packs_++);
+      line(fmt::format("const {} {} = __shfl_sync(0xffffffffu, {}, static_cast<int>({}) & {});",
+                       LoopExpressions::element_type(dtype), name, own, lane, loop::kWarpThreads - 1));
+      packed_[own + "@" + lane] = name;
+    });
+  }
+  int exchanged_ = -1;  // the instruction whose elements of other lanes are there
 
   // 0 up to the largest index along the axis, as far as that is one iname's.
   isl::set indices(const std::string& iname, int axis, const isl::set& like) const {
@@ -691,6 +724,7 @@ class LoopEmitter {
   void emit_instruction(size_t index, const isl::set& implemented) {
     const loop::Instruction& instruction = kernel_.instructions[index];
     instruction_ = &instruction;
+    exchange_lanes(index);
     const isl::set wanted = loop::project_dimensions(domains_.over(instruction.within), instruction.within);
     std::vector<std::string> tests = loop::guards(wanted, implemented);
     const isl::set done = tests.empty() ? implemented : implemented.intersect(wanted.gist(implemented));
@@ -712,6 +746,8 @@ class LoopEmitter {
         fmt::format("{} = {};", target_pack_.empty() ? expressions_.element(instruction.target) : target_pack_, value));
     while (depth_ > before) close();
     if (!tests.empty()) close();
+    if (exchanged_ == static_cast<int>(index)) packed_.clear();
+    exchanged_ = -1;
   }
 
   // Axes that the instruction is not within, and runs at the beginning of.
@@ -776,13 +812,16 @@ class LoopEmitter {
     if (is_sum) {
       line(fmt::format("result += {};", term));
     } else if (is_argmax) {
-      open(fmt::format("if (const {} term = {}; !found || term > result)", type, term));
+      const char* is_first_number = floats ? " || (result != result && term == term)" : "";
+      open(fmt::format("if (const {} term = {}; !found || term > result{})", type, term, is_first_number));
       line("result = term;");
       line(fmt::format("where = {};", reduce.inames[0]));
       line("found = true;");
       close();
     } else {
-      line(fmt::format("result = {}(result, {});", reduce.reduce == loop::ReduceOp::max ? "max" : "min", term));
+      const bool is_max = reduce.reduce == loop::ReduceOp::max;
+      line(fmt::format("result = {}(result, {});", floats ? (is_max ? "larger" : "smaller") : (is_max ? "max" : "min"),
+                       term));
     }
     while (opened-- > 0) close();
     line(is_argmax ? "return where;" : "return result;");

@@ -85,9 +85,9 @@ struct Instruction {
 
 enum class Role { input, output, inout, temporary };
 
-/// Whose a temporary is: a thread's ("private"), a block's ("shared") or everyone's ("global"). Where none is said, it is
-/// worked out from who reads what (loop/parallel.h).
-enum class Space { automatic, thread, block, global };
+/// Whose a temporary is: a thread's ("private"), a warp's, an element a lane ("lanes"), a block's ("shared") or everyone's
+/// ("global"). Where none is said, it is worked out from who reads what (loop/parallel.h); lanes only where they are asked for.
+enum class Space { automatic, thread, warp, block, global };
 
 /// A tensor of the kernel. Row-major. Shapes are affine in the parameters.
 struct TensorArgument {

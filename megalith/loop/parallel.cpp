@@ -93,6 +93,7 @@ class Analysis {
     find_axes();
     find_spaces();
     result_.nest = build_nest(kernel_);
+    check_lanes();
     const auto accesses = instance_accesses(kernel_, domains_, [&](const std::string& name) {
       const auto space = result_.spaces.find(name);
       return space == result_.spaces.end() || space->second != Space::thread;
@@ -261,7 +262,7 @@ class Analysis {
         const TensorArgument& tensor = *kernel_.find_tensor(name);
         MEGALITH_CHECK(tensor.space == Space::automatic, "{} {} is {}, but {}", prefix_, name, space_name(space),
                        reason);
-        space = space == Space::thread ? Space::block : Space::global;
+        space = space == Space::thread ? Space::block : Space::global;  // lanes are asked for
         changed = true;
       }
       changed |= spread_over_storages();
@@ -289,6 +290,7 @@ class Analysis {
     for (const Flow& flow : flows)
       for (int axis = 0; axis < kNumAxes; ++axis) {
         if (space == Space::block && !is_block_axis(axis)) continue;
+        if (space == Space::warp && axis == kLaneAxis) continue;
         if (who(flow.from, axis) == Who::all) continue;  // each has it
         const isl::map elsewhere = along(flow.pairs, flow.from, flow.to, axis, false);
         if (elsewhere.is_empty()) continue;
@@ -299,13 +301,81 @@ class Analysis {
     return "";
   }
 
+  // ---- lanes --------------------------------------------------------------------------------------------------------
+
+  void check_lanes() {
+    for (const auto& [name, space] : result_.spaces) {
+      if (space != Space::warp) continue;
+      MEGALITH_CHECK(
+          result_.num_threads[kLaneAxis] == kWarpThreads,
+          "{} {} is in lanes, and a block has {} threads along axis 0, where a warp has its {}: tag an iname lane, "
+          "or make {} shared",
+          prefix_, name, result_.num_threads[kLaneAxis], kWarpThreads, name);
+      result_.lane_axes[name] = lane_axis(name);
+    }
+    if (result_.lane_axes.empty()) return;
+    for (size_t i = 0; i < kernel_.instructions.size(); ++i)
+      visit_expressions(kernel_.instructions[i], [&](const Expr& expr, const Place& place) {
+        const auto axis = result_.lane_axes.find(expr.name);
+        if (expr.kind != Expr::Kind::subscript || place.is_target || axis == result_.lane_axes.end()) return;
+        if (result_.is_own_lane(kernel_, i, expr.args[axis->second])) return;
+        const bool is_always =
+            place.guards.empty() && place.inames.size() == kernel_.instructions[i].within.size() && !place.in_subscript;
+        MEGALITH_CHECK(
+            is_always && is_innermost(i),
+            "{} instruction \"{}\" reads {} of another lane {}, where not all lanes come along: let it stand by "
+            "itself in the loop over lanes, or make {} shared",
+            prefix_, id(i), print(expr),
+            is_always ? fmt::format("inside of a loop in that over {}", result_.iname(i, kLaneAxis))
+                      : "inside of a reduction or a condition",
+            expr.name);
+      });
+  }
+
+  // The axis by which each lane writes its own.
+  size_t lane_axis(const std::string& name) const {
+    const size_t rank = kernel_.find_tensor(name)->shape.size();
+    std::vector<bool> is_lane(rank, true);
+    const Instruction* writer = nullptr;
+    for (size_t i = 0; i < kernel_.instructions.size(); ++i) {
+      const Expr& target = kernel_.instructions[i].target;
+      if (target.name != name) continue;
+      for (size_t d = 0; d < rank; ++d)
+        is_lane[d] = is_lane[d] && target.args[d].kind == Expr::Kind::name && !result_.iname(i, kLaneAxis).empty() &&
+                     target.args[d].name == result_.iname(i, kLaneAxis);
+      writer = &kernel_.instructions[i];
+    }
+    const auto found = std::ranges::find(is_lane, true);
+    MEGALITH_CHECK(writer && found != is_lane.end(),
+                   "{} {} is in lanes, and \"{}\" writes {}: let one axis have the iname that is tagged lane for its "
+                   "subscript wherever it is written, or make {} shared",
+                   prefix_, name, writer ? writer->id : "", writer ? print(writer->target) : name, name);
+    return static_cast<size_t>(found - is_lane.begin());
+  }
+
+  // Whether nothing but the instruction is in the loop over lanes around it, and in others over threads inside of that.
+  bool is_innermost(size_t instruction) const {
+    const std::vector<NestNode>* nodes = &result_.nest;
+    bool in_lanes = false;
+    for (;;) {
+      const NestNode& node = (*nodes)[child_of(*nodes, instruction)];
+      if (in_lanes && nodes->size() != 1) return false;
+      if (node.iname.empty()) return true;
+      const auto axis = axis_of(kernel_, node.iname);
+      if (in_lanes && (!axis || is_block_axis(*axis))) return false;
+      in_lanes = in_lanes || axis == kLaneAxis;
+      nodes = &node.body;
+    }
+  }
+
   // ---- barriers -----------------------------------------------------------------------------------------------------
 
   void check(const Dependence& dependence) {
     const size_t from = dependence.from->instruction, to = dependence.to->instruction;
     if (is_unordered(from, to)) return;
     const auto space = result_.spaces.find(dependence.from->expr->name);
-    const bool is_block = space != result_.spaces.end() && space->second == Space::block;
+    const bool is_warp = space != result_.spaces.end() && space->second == Space::warp;
+    const bool is_block = is_warp || (space != result_.spaces.end() && space->second == Space::block);
     isl::map pairs = dependence.pairs;
     for (int axis = 0; axis < kNumAxes; ++axis) {
       if (!is_block_axis(axis)) continue;
@@ -315,6 +385,8 @@ class Analysis {
       }
       pairs = along(pairs, from, to, axis, true);
     }
+    // Each warp has its own.
+    for (int axis = kLaneAxis + 1; is_warp && axis < kNumAxes; ++axis) pairs = along(pairs, from, to, axis, true);
     isl::map crossing = isl::manage(isl_map_empty(pairs.space().release()));
     for (int axis = 0; axis < kNumAxes; ++axis)
       if (!is_block_axis(axis)) crossing = crossing.unite(along(pairs, from, to, axis, false));
@@ -414,7 +486,14 @@ class Analysis {
 bool Parallel::is_in_all(const Kernel& kernel, size_t instruction, int axis) const {
   const auto space = spaces.find(kernel.instructions[instruction].target.name);
   if (space == spaces.end()) return false;
+  if (space->second == Space::warp) return axis != kLaneAxis;
   return space->second == Space::thread || (space->second == Space::block && is_block_axis(axis));
+}
+
+bool Parallel::is_own_lane(const Kernel& kernel, size_t instruction, const Expr& index) const {
+  const std::string& own = iname(instruction, kLaneAxis);
+  if (!own.empty()) return index.kind == Expr::Kind::name && index.name == own;
+  return !is_in_all(kernel, instruction, kLaneAxis) && constant_value(index) == 0;
 }
 
 Parallel make_parallel(const Kernel& kernel) { return Analysis(kernel).run(); }

@@ -8,6 +8,9 @@
 // kept as it is, between threads of a block by barriers, which are put in here (over a warp only where both threads are of
 // one), between blocks by nothing.
 //
+// A temporary in `lanes` has an element a lane, which that lane writes; what another lane reads it exchanges with it, without
+// memory. So all lanes have to come along where that is: no loop and no condition of theirs is around it.
+//
 // What an instruction does that is not within an axis: it runs in thread (block) 0 of the axis, unless it writes what each
 // thread (block) has its own of; then in all.
 #pragma once
@@ -27,10 +30,11 @@
 namespace megalith::loop {
 
 struct Parallel {
-  std::map<std::string, Space> spaces;  // of each temporary; never automatic
-  std::vector<NestNode> nest;           // with barriers: neither iname nor instruction
-  int num_barriers = 0;                 // over the threads of a block, or of a warp
-  int num_warp_barriers = 0;            // those over a warp only
+  std::map<std::string, Space> spaces;      // of each temporary; never automatic
+  std::map<std::string, size_t> lane_axes;  // of each temporary in lanes: the axis that they are along
+  std::vector<NestNode> nest;               // with barriers: neither iname nor instruction
+  int num_barriers = 0;                     // over the threads of a block, or of a warp
+  int num_warp_barriers = 0;                // those over a warp only
   std::array<bool, kNumAxes> has_axis{};
   std::array<int64_t, kNumAxes> num_threads{};  // along l.0, l.1, l.2; 1 without such an axis
 
@@ -42,6 +46,9 @@ struct Parallel {
   }
   /// Whether each thread (block) along the axis runs the instruction, which is not within the axis.
   bool is_in_all(const Kernel& kernel, size_t instruction, int axis) const;
+
+  /// Whether the instruction, in a lane that runs it, finds the element `index` of the lanes' axis in that lane itself.
+  bool is_own_lane(const Kernel& kernel, size_t instruction, const Expr& index) const;
 
   std::vector<std::array<std::string, kNumAxes>> inames;  // by instruction
 };

@@ -46,7 +46,7 @@ constexpr TagName kTags[] = {
     {InameTag::thread_2, "CUDAThreadIndexTag.2"},
 };
 
-constexpr std::string_view kSpaces[] = {"", "private", "shared", "global"};
+constexpr std::string_view kSpaces[] = {"", "private", "lanes", "shared", "global"};
 
 }  // namespace
 

@@ -17,7 +17,7 @@ std::optional<InameTag> tag_of_name(std::string_view name);
 /// All names, for messages.
 std::string tag_names();
 
-/// "private", "shared", "global"; "" for none.
+/// "private", "lanes", "shared", "global"; "" for none.
 std::string_view space_name(Space space);
 std::optional<Space> space_of_name(std::string_view name);
 
@@ -28,6 +28,8 @@ inline constexpr int64_t kWarpThreads = 32;
 /// The axis along which the tag deals iterations out; nothing for loops of one thread.
 std::optional<int> axis_of(InameTag tag);
 inline bool is_block_axis(int axis) { return axis < 3; }
+/// The axis that the lanes of a warp are along, in a block that has as many threads along it.
+inline constexpr int kLaneAxis = 3;
 
 /// The tag of an iname, `loop` if it has none.
 InameTag tag_of(const Kernel& kernel, const std::string& iname);

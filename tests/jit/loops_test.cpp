@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <numeric>
+#include <sstream>
 #include <vector>
 
 #include "megalith/base/error.h"
@@ -23,6 +24,7 @@
 #include "megalith/loop/text.h"
 #include "megalith/loop/transform/random_schedule.h"
 #include "megalith/loop/transform/schedule.h"
+#include "megalith/loop/transform/steps.h"
 
 namespace megalith::jit {
 namespace {
@@ -120,6 +122,22 @@ TEST(LoopSource, PacksWhereTheirPlaceIsProved) {
                             Not(HasSubstr("+ 1])"))));
 }
 
+// What is read of another lane is exchanged by all of them, before any condition.
+TEST(LoopSource, LanesExchangeWhatTheyKeep) {
+  const std::string rows =
+      "kernel rows\ninput a: f32[n, m]\noutput y: f32[n, m]\nassume n >= 1 and m >= 1\n"
+      "{ [i, k, j] : 0 <= i < n and 0 <= k, j < m }\ntop[i] = max(k, a[i, k])\ny[i, j] = a[i, j] - top[i]\n";
+  const std::string steps = "tag i g.0\nsplit j 32 -> j_o j_i:lane\ntree k 32 -> part p:lane\nspace part lanes\n";
+  const std::string source = body_of(scheduled(rows, steps + "space top private"), LoopTarget::cuda);
+  const size_t at = source.find("__shfl_sync(0xffffffffu, part[0], static_cast<int>(p_16 + 16) & 31);\n");
+  ASSERT_NE(at, std::string::npos) << source;
+  EXPECT_THAT(source.substr(at).substr(0, 140), HasSubstr("\n      if (")) << source;
+  EXPECT_THAT(source, AllOf(HasSubstr("f32 part[1];"), HasSubstr("part[0], static_cast<int>(0) & 31);"),
+                            HasSubstr("part[0] = larger(part[0], pack_of_part_"), Not(HasSubstr("__shared__"))));
+  // The first lane finds its own.
+  EXPECT_THAT(body_of(scheduled(rows, steps + "space top shared"), LoopTarget::cuda), HasSubstr("top[0] = part[0];"));
+}
+
 // A CPU computes them in the compiler's vectors, wherever they begin; what has no operators of each element stays a loop.
 TEST(LoopSource, VectorsOnACpu) {
   const std::string of_eight = "split i 8 -> o v:vec\n";
@@ -161,6 +179,75 @@ TEST(Loops, AMatmulOnACpuAndAsAGpuRunsIt) {
       Arrays found = inputs;
       compiled.run(source, schedule.kernel(), binding, found);
       EXPECT_EQ(found.at("c").values, wanted.at("c").values) << source.name << " of " << n;
+    }
+  }
+}
+
+// The examples that keep elements in registers, as a GPU would run them.
+TEST(Loops, ExamplesWithRegistersComputeTheSame) {
+  struct Example {
+    const char *kernel, *schedule;
+    std::map<std::string, int64_t> sizes;
+    std::map<std::string, std::vector<int64_t>> inputs;
+  };
+  const Example examples[] = {
+      {"matmul", "matmul_registers", {{"n", 128}, {"m", 128}, {"l", 64}}, {{"a", {128, 64}}, {"b", {64, 128}}}},
+      {"softmax", "softmax_registers", {{"n", 2}, {"m", 2060}}, {{"x", {2, 2060}}}},
+      {"layernorm", "layernorm", {{"n", 3}, {"m", 1100}}, {{"x", {3, 1100}}, {"weight", {1100}}, {"bias", {1100}}}}};
+  for (const Example& one : examples) {
+    SCOPED_TRACE(one.schedule);
+    // Looked at as a whole, when it is made code, and not after each of its steps.
+    const Schedule plain = scheduled(example(std::string(one.kernel) + ".loops"), "");
+    loop::Kernel kernel = plain.kernel();
+    std::istringstream steps(example(std::string(one.schedule) + ".schedule"));
+    for (std::string line; std::getline(steps, line);)
+      if (!loop::step_words(line).empty()) kernel = loop::run_step(kernel, line, {});
+    std::set<std::string> aligned;
+    for (const loop::TensorArgument& tensor : plain.kernel().tensors) aligned.insert(tensor.name);
+    const LoopSource source = codegen::emit_loops(kernel, LoopTarget::emulated, "example", aligned);
+    EXPECT_THAT(source.text, HasSubstr("load_pack<4>"));
+    const CompiledLoops compiled = CompiledLoops::compile({source}, kQuick);
+    const Binding binding{one.sizes, {{"eps", 1e-5}}};
+    Arrays found;
+    for (const auto& [name, shape] : one.inputs) {
+      Array& array = found[name] = Array::zeros(shape);
+      for (size_t at = 0; at < array.values.size(); ++at) array.values[at] = static_cast<double>(at * 7 % 13) - 6;
+    }
+    Arrays wanted = found;
+    loop::interpret(plain.kernel(), binding, wanted);
+    compiled.run(source, kernel, binding, found);
+    const std::string output = std::string(one.kernel) == "matmul" ? "c" : "y";
+    for (size_t at = 0; at < wanted.at(output).values.size(); ++at)
+      ASSERT_NEAR(found.at(output).values[at], wanted.at(output).values[at], 1e-4) << at;
+  }
+}
+
+// As the interpreter does, wherever the NaN stands and however the values are reduced.
+TEST(Loops, MaximaKeepNaN) {
+  const std::string text =
+      "input x: f32[n]\noutput high: f32[1]\noutput low: f32[1]\noutput place: i32[1]\noutput both: f32[n]\n"
+      "assume n >= 1\n{ [i, j, k, e] : 0 <= i, j, k, e < n }\nhigh[0] = max(i, x[i])\nlow[0] = min(j, x[j])\n"
+      "place[0] = argmax(k, x[k])\nboth[e] = max(x[e], 0) + min(0, x[e])\n";
+  const Schedule schedule = scheduled(text, "tree i 8 -> part p:l.0\n");
+  const LoopSource cpu = codegen::emit_loops(schedule.kernel(), LoopTarget::cpu, "nan_cpu");
+  const LoopSource gpu = codegen::emit_loops(schedule.kernel(), LoopTarget::emulated, "nan_gpu");
+  const CompiledLoops compiled = CompiledLoops::compile({cpu, gpu}, kQuick);
+  for (const size_t nan : {0, 5, 19}) {
+    const Binding binding{{{"n", 20}}, {}};
+    Arrays inputs = {{"x", Array::zeros({20})}};
+    for (size_t i = 0; i < 20; ++i) inputs.at("x").values[i] = i == nan ? NAN : static_cast<double>(i * 7 % 20) - 9;
+    Arrays wanted = inputs;
+    loop::interpret(schedule.origin(), binding, wanted);
+    ASSERT_TRUE(std::isnan(wanted.at("high").values[0]));
+    for (const LoopSource& source : {cpu, gpu}) {
+      Arrays found = inputs;
+      compiled.run(source, schedule.kernel(), binding, found);
+      for (const char* name : {"high", "low", "both"})
+        for (size_t i = 0; i < wanted.at(name).values.size(); ++i)
+          EXPECT_TRUE(found.at(name).values[i] == wanted.at(name).values[i] ||
+                      (std::isnan(found.at(name).values[i]) && std::isnan(wanted.at(name).values[i])))
+              << source.name << ": " << name << " at " << i;
+      EXPECT_EQ(found.at("place").values, wanted.at("place").values) << source.name << " of " << nan;
     }
   }
 }
@@ -233,6 +320,16 @@ const Program kPrograms[] = {
      "split j_c 8 -> j_h:unr j_v:vec\norder j_t i_t k i_r j_h j_v\naccumulate k -> acc\n"
      "prefetch b[k, j_h, j_v] -> b_s b_k b_j\nsplit b_j 8 -> b_h:unr b_v:vec\n",
      {{{"n", 8}, {"m", 32}, {"l", 5}}, {{"n", 4}, {"m", 16}, {"l", 64}}}},
+    {"sums_over_lanes",
+     "input a: f32[n, m]\noutput y: f32[n]\nassume n >= 1 and m >= 1\n{ [i, k] : 0 <= i < n and 0 <= k < m }\n"
+     "y[i] = sum(k, a[i, k])\n",
+     "split i 3 -> i_o:g.0 i_w\norder i_o k i_w\ntree k 32 -> part p:lane\ntag i_w w\nspace part lanes\n",
+     {{{"n", 7}, {"m", 45}}, {{"n", 3}, {"m", 5}}}},
+    {"maxima_that_all_lanes_have",
+     "input x: f32[n, m]\noutput y: f32[n, m]\nassume n >= 1 and m >= 1\n{ [i, k, j] : 0 <= i < n and 0 <= k, j < m }\n"
+     "top[i] = max(k, x[i, k])\ny[i, j] = x[i, j] - top[i]\n",
+     "tag i g.0\nsplit j 32 -> j_o j_i:lane\ntree k 32 -> part p:lane\nspace part lanes\nspace top private\n",
+     {{{"n", 5}, {"m", 37}}}},
     {"packs_and_a_tail",
      "input x: f32[n]\ninput y: f32[n]\noutput z: f32[n]\nassume n >= 1\n{ [i] : 0 <= i < n }\nz[i] = 3 * x[i] + "
      "y[i]\n",
@@ -564,6 +661,9 @@ TEST(LoopSource, ThePageOfSchedulesIsAsTheExampleIs) {
   EXPECT_THAT(page, HasSubstr(kernel.substr(kernel.find("acc[i_i, j_i] = 0.0"))));
   const std::string text = codegen::emit_loops(schedule.kernel(), LoopTarget::cuda, "matmul").text;
   EXPECT_THAT(page, HasSubstr(text.substr(text.find("  __shared__"))));
+  const std::string registers = example("matmul_registers.schedule");
+  const size_t first = registers.find("tile i j"), last = registers.find("# Tiles of a");
+  EXPECT_THAT(page, HasSubstr(registers.substr(first, last - first)));
 }
 
 TEST(LoopSource, WhatCannotBeCodeIsSaid) {

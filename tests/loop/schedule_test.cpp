@@ -217,6 +217,48 @@ TEST(Schedule, LanesOfAWarpWaitForEachOtherOnly) {
   EXPECT_THAT(refusal(kTotal, "tree i 64 -> part p:lane"), HasSubstr("where a warp has its 32 lanes"));
 }
 
+TEST(Schedule, LanesKeepAnElementEach) {
+  const std::string rows =
+      "kernel rows\ninput a: f32[n, m]\noutput y: f32[n]\nassume n >= 1 and m >= 1\n"
+      "{ [i, k] : 0 <= i < n and 0 <= k < m }\ny[i] = sum(k, a[i, k])\n";
+  const std::vector<std::string> steps = {"split i 8 -> i_o:g.0 i_w", "order i_o k i_w", "tree k 32 -> part p:lane",
+                                          "tag i_w w", "space part lanes"};
+  const Schedule schedule = scheduled(known(rows), steps, {{{"n", 13}, {"m", 45}}, {}});
+  EXPECT_EQ(make_parallel(schedule.kernel()).spaces.at("part"), Space::warp);
+  EXPECT_EQ(make_parallel(schedule.kernel()).lane_axes.at("part"), 1u);
+  EXPECT_THAT(print(schedule.kernel()), HasSubstr("temporary part: f32[8, 32] lanes\n"));
+
+  EXPECT_THAT(
+      refusal(kTotal, "tree i 16 -> part p:l.0\nspace part lanes"),
+      HasSubstr("part is in lanes, and a block has 16 threads along axis 0, where a warp has its 32: tag an iname "
+                "lane, or make part shared"));
+  // Of another warp.
+  EXPECT_THAT(
+      refusal("kernel warps\ninput x: f32[4, 32]\noutput y: f32[4, 32]\n{ [w, p] : 0 <= w < 4 and 0 <= p < 32 }\n"
+              "{ [v, q] : 0 <= v < 4 and 0 <= q < 32 }\nt[w, p] = x[w, p]\ny[v, q] = t[3 - v, q]\n",
+              "tag w w p lane v w q lane\nspace t lanes"),
+      AllOf(HasSubstr("t is lanes, but instruction \"insn1\" reads in one thread what \"insn0\" writes to t in "
+                      "another")));
+  const std::string through =
+      "kernel through\ninput x: f32[32]\noutput y: f32[32]\n{ [p, q, s] : 0 <= p, q, s < 32 }\nt[p] = x[p]\ny[q] = ";
+  const std::string lanes = "tag p lane q lane\nspace t lanes";
+  Schedule::parse(known(through + "t[31 - q]\n"), lanes);
+  EXPECT_THAT(
+      refusal(through + "sum(s, t[s])\n", lanes),
+      HasSubstr("instruction \"insn1\" reads t[s] of another lane inside of a reduction or a condition, where not "
+                "all lanes come along: let it stand by itself in the loop over lanes, or make t shared"));
+  EXPECT_THAT(refusal(through + "if(q < 8, t[31 - q], 0)\n", lanes), HasSubstr("inside of a reduction or a condition"));
+  EXPECT_THAT(refusal("kernel inner\ninput x: f32[32]\noutput y: f32[32, 4]\n{ [p, q] : 0 <= p, q < 32 }\n"
+                      "{ [r] : 0 <= r < 4 }\nt[p] = x[p]\ny[q, r] = t[31 - q]\n",
+                      lanes),
+              HasSubstr("of another lane inside of a loop in that over q"));
+  EXPECT_THAT(
+      refusal("kernel turned\ninput x: f32[32]\noutput y: f32[32]\n{ [p, q] : 0 <= p, q < 32 }\n"
+              "t[31 - p] = x[p]\ny[q] = t[q]\n",
+              lanes),
+      HasSubstr("\"insn0\" writes t[31 - p]: let one axis have the iname that is tagged lane for its subscript"));
+}
+
 TEST(Schedule, WhatATreeCannotTakeIsSaid) {
   EXPECT_THAT(refusal(kTotal, "tree i -> part p:l.0"), HasSubstr("say how many lanes there are"));
   EXPECT_THAT(refusal(kTotal, "tree i 0 -> part p"), HasSubstr("a tree of 0 lanes, want at least 1"));

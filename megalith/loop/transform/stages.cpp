@@ -32,7 +32,7 @@ TensorArgument in_stage(const Kernel& kernel, TensorArgument tensor, const Touch
   const bool is_written = here.written.contains(tensor.name);
   if (tensor.role == Role::temporary) {
     if (!elsewhere) return tensor;
-    if (tensor.space == Space::thread || tensor.space == Space::block)
+    if (tensor.space != Space::automatic && tensor.space != Space::global)
       refuse(kernel, "{} is {}, but is needed on both sides of a barrier over all blocks: make it global", tensor.name,
              space_name(tensor.space));
     if (!tensor.storage.empty())

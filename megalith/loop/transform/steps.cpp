@@ -328,7 +328,7 @@ Kernel space_step(const Kernel& kernel, LineReader& line) {
   const std::string temporary = line.name(), word = line.name();
   line.end();
   const auto space = space_of_name(word);
-  MEGALITH_CHECK(space, "there is no space \"{}\": want private, shared or global", word);
+  MEGALITH_CHECK(space, "there is no space \"{}\": want private, lanes, shared or global", word);
   return set_space(kernel, temporary, *space);
 }
 
@@ -497,7 +497,7 @@ const std::map<std::string, Step>& steps() {
       {"reduction_inward", {"reduction_inward INAME...", nest_step<false>}},
       {"reduction_outward", {"reduction_outward INAME...", nest_step<true>}},
       {"rename", {"rename FROM TO", rename_step, true}},
-      {"space", {"space TEMPORARY private|shared|global", space_step}},
+      {"space", {"space TEMPORARY private|lanes|shared|global", space_step}},
       {"split", {"split INAME FACTOR -> OUTER[:TAG] INNER[:TAG], ...", split_step, true}},
       {"split_axis", {"split_axis TENSOR AXIS FACTOR", split_axis_step}},
       {"split_iname", {"split_iname INAME FACTOR OUTER INNER", old_split_step, true}},

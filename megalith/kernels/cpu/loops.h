@@ -1,8 +1,25 @@
-// Elements side by side in memory that move at once, and on a CPU are computed at once: what generated loops are tagged `vec`
-// for. Freestanding, as prelude.h.
+// What scheduled loops use beyond prelude.h: elements side by side in memory that move at once, and on a CPU are computed at
+// once, which is what loops are tagged `vec` for; maxima that keep NaN. Freestanding, as prelude.h.
 #pragma once
 
 namespace megalith::kernels {
+
+// The larger (smaller) one, NaN if either is. On a GPU an instruction, since sm_80.
+#if defined(__CUDACC_RTC__) && __CUDA_ARCH__ >= 800
+inline f32 larger(f32 a, f32 b) {
+  f32 result;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
+}
+inline f32 smaller(f32 a, f32 b) {
+  f32 result;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
+}
+#else
+inline f32 larger(f32 a, f32 b) { return a > b || a != a ? a : b; }
+inline f32 smaller(f32 a, f32 b) { return a < b || a != a ? a : b; }
+#endif
 
 /// Begins at a multiple of its size.
 template <class T, int kCount>
