@@ -32,7 +32,7 @@ inline CachePlace cache_place(const Args& args, int t) {
 template <bool kNorm, class Args>
 inline void append_heads(const Args& args) {
   constexpr int D = 2 * static_cast<int>(Args::H), M = static_cast<int>(Args::E) - 2, B = static_cast<int>(Args::B);
-  constexpr int kAtOnce = Args::T_largest > kWarps / 2 ? 2 : 1;
+  constexpr int kAtOnce = Args::T_largest > stream::kTileRows ? 4 : Args::T_largest > kWarps / 2 ? 2 : 1;
   static_assert(kWarps % 2 == 0 && kWarpLanes % kAtOnce == 0);
   const bool is_key = warp() % 2 == 0;
   const bf16* norm = nullptr;
