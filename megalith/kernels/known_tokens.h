@@ -32,6 +32,13 @@ constexpr bool is_known(const i32* fields, i32 length) {
   return is_sampled_each_row(fields) && length < fields[batch::kLength];
 }
 
+/// Rows of a request of whose tokens `waiting` wait, as far as one iteration takes them: a kernel for many rows is none for
+/// prompts that are sampled in each row, `max_samples` at a time. Two at least if it is more than its last token.
+constexpr i64 waiting_rows(const i32* fields, i64 waiting, i64 max_samples) {
+  const i64 most = max_samples > 2 ? max_samples : 2;
+  return is_sampled_each_row(fields) && waiting > most ? most : waiting;
+}
+
 /// Rows, and samples behind rows, that are free beside one for each request.
 struct FreeRows {
   i64 rows, samples;

@@ -92,13 +92,15 @@ void advance_reference(const loop::Binding& binding, loop::Arrays& arrays) {
     field(n, batch::kFlags) += static_cast<double>((allowance(n) - now) * kFewerUnit);
   }
 
-  auto budget = static_cast<double>(arrays.at("row_token").values.size()),
-       sample_budget = static_cast<double>(arrays.at("sample_row").values.size());
+  const auto max_samples = static_cast<double>(arrays.at("sample_row").values.size());
+  auto budget = static_cast<double>(arrays.at("row_token").values.size()), sample_budget = max_samples;
   const auto is_active = [&](int64_t n) { return static_cast<int>(field(n, batch::kState)) == batch::kActive; };
   double waiting = 0;
   for (int64_t n = 0; n < num_requests; ++n) {
     budget -= is_active(n), sample_budget -= is_active(n);
-    if (is_active(n)) waiting += field(n, batch::kLength) - field(n, batch::kDone);
+    if (!is_active(n)) continue;
+    const double tokens = field(n, batch::kLength) - field(n, batch::kDone);
+    waiting += is_sampled_each_row(n) ? std::min(tokens, std::max<double>(max_samples, 2)) : tokens;
   }
   const auto num_active =
       static_cast<int64_t>(std::ranges::count_if(std::views::iota(int64_t{0}, num_requests), is_active));

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <functional>
+#include <numeric>
 #include <set>
 #include <thread>
 
@@ -316,6 +317,17 @@ TEST_P(FollowingRegimes, WorkOnEveryTokenOnce) {
   EXPECT_EQ(starts, GetParam() ? 1 : 2);
   EXPECT_EQ(run_->followed, GetParam() ? 1 : 0);
   EXPECT_EQ(run_->passed, 0);
+}
+
+// Of a prompt whose log-probabilities are asked for an iteration takes as many tokens as are sampled at a time: a kernel for
+// more would be no faster.
+TEST_P(FollowingRegimes, CountNoMoreOfAPromptThanIsSampledAtATime) {
+  std::vector<int> prompt(30);
+  std::iota(prompt.begin(), prompt.end(), 10);
+  begin({{.prompt = prompt, .max_new_tokens = 2, .prompt_logprobs = 0}});
+  EXPECT_EQ(machine_->wait(), runtime::RunEnd::finished);
+  EXPECT_EQ(machine_->worked().front(), 8);
+  for (const std::vector<int32_t>& tokens : run_->tokens) EXPECT_LE(tokens.size(), static_cast<size_t>(kRequests));
 }
 
 // As when requests come while a kernel runs: up for their prompts, more of them than the kernel has rows, and down again.

@@ -147,7 +147,7 @@ inline bool is_sound_request(const Args& a, const i32* fields) {
          is_inside(a.faults, fields[batch::kDone], fields[batch::kLength], Args::Checks::requests);
 }
 
-/// Tokens that wait to be worked through; -1 if a request's are not sound.
+/// Tokens that wait to be worked through, as waiting_rows() counts them; -1 if a request's are not sound.
 template <class Args>
 inline i64 waiting_tokens(const Args& a) {
   i64 waiting = 0;
@@ -155,7 +155,7 @@ inline i64 waiting_tokens(const Args& a) {
     const i32* const fields = a.requests + n * batch::kRequestFields;
     if (fields[batch::kState] != batch::kActive) continue;
     if (!is_sound_request(a, fields)) return -1;
-    waiting += fields[batch::kLength] - fields[batch::kDone];
+    waiting += waiting_rows(fields, fields[batch::kLength] - fields[batch::kDone], a.R_largest);
   }
   return waiting;
 }

@@ -261,7 +261,8 @@ inline int plan_rows_by_warp(const View& view, AdvanceCopy& copy) {
     if (!counts) continue;
     const bool is_drafted = Drafting<View>::kIsOn && has_drafts(fields);
     is_sound &= is_drafted || is_sound_request(view, fields);
-    of_lane += 1 + wanted_rows<View>(fields).more;
+    const int waiting = 1 + wanted_rows<View>(fields).more;
+    of_lane += is_drafted ? waiting : static_cast<int>(waiting_rows(fields, waiting, View::R_largest));
   }
   const int all_waiting = add_lanes<N>(of_lane).all;
   const int waiting = __ballot_sync(0xffffffffu, !is_sound) == 0 ? all_waiting : -1;
