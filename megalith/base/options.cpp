@@ -19,6 +19,9 @@ constexpr Option kOptions[] = {
     {"MEGALITH_DISABLE", "", "Rules of fusion that are not to be used, with commas between (docs/design.md)."},
     {"MEGALITH_DUMP", "", "Directory into which every stage writes its artifact."},
     {"MEGALITH_OVERRIDE", "", "Directory whose artifacts replace those of the stages with the same file names."},
+    {"MEGALITH_OPTIMIZE", "full",
+     "How far CPU kernels are optimised: full, or little, which compiles them in half the time, to the same bits; "
+     "they run about a fifth slower."},
     {"MEGALITH_PRODUCTS", "auto",
      "What a CPU multiplies with weights in bf16: f32, bf16 (rounded to it first), amx (likewise, by tiles), or auto, "
      "which is what it is fastest with."},

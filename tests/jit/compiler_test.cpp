@@ -336,6 +336,25 @@ TEST(Compiler, ProductsAreWhatTheProcessorIsFastestWithOrTheVariableSays) {
             "MEGALITH_PRODUCTS is \"f16\", want f32, bf16, amx or auto");
 }
 
+TEST(Compiler, KernelsAreOptimisedAsTheVariableSays) {
+  EnvironmentVariable optimize("MEGALITH_OPTIMIZE", nullptr);
+  const auto level = [] {
+    std::vector<std::string> flags = default_flags(), more = common_flags();
+    flags.insert(flags.end(), more.begin(), more.end());
+    return *std::ranges::find_if(flags.rbegin(), flags.rend(), [](const auto& f) { return f.starts_with("-O"); });
+  };
+  const BuildRequest request{.name = "x", .source = "int x;"};
+  EXPECT_EQ(level(), "-O3");
+  const std::string key = build_key(request);
+  optimize.set("little");
+  EXPECT_EQ(level(), "-O1");
+  EXPECT_NE(build_key(request), key) << "one kernel would be taken for the other";
+  optimize.set("full");
+  EXPECT_EQ(build_key(request), key);
+  optimize.set("fast");
+  EXPECT_EQ(message_of<UserError>([] { common_flags(); }), "MEGALITH_OPTIMIZE is \"fast\", want full or little");
+}
+
 // ---- compiling -----------------------------------------------------------------------------------
 
 TEST(Compiler, CompilesSeveralUnitsAndLinksThem) {
