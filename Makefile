@@ -21,11 +21,15 @@ build:  ## build the megalith command
 	@[ -f $(BUILD)/build.ninja ] || cmake --preset release -DMEGALITH_TESTS=OFF >&2
 	@$(NINJA) -C $(BUILD) megalith >&2
 
-# The first time, libraries are compiled while Python's packages are fetched.
+# The first time, libraries are compiled while Python's packages are fetched, and those of Debian that only running tests
+# takes: a browser is 350 MB. With PACKAGES=check the linters come, too.
+PACKAGES ?= test
 test:  ## install what is missing, build everything, run all tests
-	@tools/setup.sh test
-	@[ -f build/python/.ready ] || { [ -f $(BUILD)/build.ninja ] || cmake --preset release -DMEGALITH_TESTS=ON >&2; ninja -C $(BUILD) megalith_serve & }; \
-	if tools/python_env.sh; then python=ON; else python=OFF; echo "[SKIP] the tests of the Python package"; fi; wait; \
+	@tools/setup.sh build
+	@tools/setup.sh $(PACKAGES) & installing=$$!; \
+	[ -f build/python/.ready ] || { [ -f $(BUILD)/build.ninja ] || cmake --preset release -DMEGALITH_TESTS=ON >&2; ninja -C $(BUILD) megalith_serve & }; \
+	if tools/python_env.sh; then python=ON; else python=OFF; echo "[SKIP] the tests of the Python package"; fi; \
+	wait $$installing; installed=$$?; wait; [ $$installed = 0 ] || exit 1; \
 	grep -qs '^MEGALITH_TESTS:BOOL=ON' $(BUILD)/CMakeCache.txt && \
 	grep -qs "^MEGALITH_PYTHON:BOOL=$$python" $(BUILD)/CMakeCache.txt || \
 	cmake --preset release -DMEGALITH_TESTS=ON -DMEGALITH_PYTHON=$$python

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that packages.txt lists for a purpose: setup.sh [run|test|check|fuzz].
+# Installs the Debian packages that packages.txt lists for a purpose: setup.sh [run|build|test|check|fuzz].
 # Quick when there is nothing to do: a stamp that is newer than the list and the package database is the whole check.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -7,10 +7,11 @@ cd "$(dirname "$0")/.."
 purpose=${1:-run}
 case $purpose in
   run) purposes="run" ;;
-  test) purposes="run|test" ;;
-  check) purposes="run|test|check" ;;
+  build) purposes="run|build" ;;
+  test) purposes="run|build|test" ;;
+  check) purposes="run|build|test|check" ;;
   fuzz) purposes="run|fuzz" ;;
-  *) echo "usage: tools/setup.sh [run|test|check|fuzz]" >&2; exit 2 ;;
+  *) echo "usage: tools/setup.sh [run|build|test|check|fuzz]" >&2; exit 2 ;;
 esac
 
 list=tools/packages.txt
