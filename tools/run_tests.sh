@@ -15,8 +15,9 @@ export MEGALITH_CACHE_DIR=${MEGALITH_CACHE_DIR:-$(realpath "$build")/tests/cache
 [[ -n ${MEGALITH_ALL_CONFIGURATIONS:-} ]] || export MEGALITH_OPTIMIZE=${MEGALITH_OPTIMIZE:-little}
 start=$SECONDS
 code=0
-# Each program leaves its counts there; GoogleTest makes the names unique.
-GTEST_OUTPUT="xml:$results/" ctest --test-dir "$build" --output-on-failure -j "$(nproc)" "$@" || code=$?
+# Each program leaves its counts there; GoogleTest makes the names unique. One more than there are cores, since some wait:
+# for a watchdog, for a server, for a compiler on the other core.
+GTEST_OUTPUT="xml:$results/" ctest --test-dir "$build" --output-on-failure -j $(($(nproc) + 1)) "$@" || code=$?
 
 count() { cat "$results"/*.xml 2>/dev/null | grep -c "$1" || true; }
 tests=$(count '<testcase ')
