@@ -62,7 +62,8 @@ class Hoister {
   ExpressionWriter& writer_;
   std::vector<Block>& blocks_;
   std::set<std::string> used_names_;
-  std::vector<std::string> scope_;  // inames around the expression that is being looked at
+  std::vector<std::string> scope_;                     // inames around the expression that is being looked at
+  mutable std::map<std::string, std::string> bounds_;  // what bounds reductions, by scope and text: every part asks
 };
 
 }  // namespace megalith::codegen

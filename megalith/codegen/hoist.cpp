@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -6,6 +7,7 @@
 #include "megalith/codegen/checks.h"
 #include "megalith/codegen/columns.h"
 #include "megalith/loop/function.h"
+#include "megalith/loop/text.h"
 
 namespace megalith::codegen {
 
@@ -77,14 +79,17 @@ std::vector<std::string> Hoister::names_in(const Expr& expr) const {
   names_of(expr, names);
   auto visit_reductions = [&](const Expr& part, std::vector<std::string> scope, auto&& self) -> void {
     if (part.kind == Expr::Kind::reduce) {
-      ExpressionWriter writer(context_);
-      writer.set_scope(scope);
-      for (const ExpressionWriter::Reduction& one : writer.reductions(part)) {
-        std::string text = one.bounds.lower + " " + one.bounds.upper;
-        for (const std::string& guard : one.guards) text += " " + guard;
-        for (const std::string& name : scope)
-          if (has_word(text, name)) names.push_back(name);
+      const auto [known, is_new] = bounds_.try_emplace(fmt::format("{}: {}", fmt::join(scope, " "), loop::print(part)));
+      if (is_new) {
+        ExpressionWriter writer(context_);
+        writer.set_scope(scope);
+        for (const ExpressionWriter::Reduction& one : writer.reductions(part)) {
+          known->second += " " + one.bounds.lower + " " + one.bounds.upper;
+          for (const std::string& guard : one.guards) known->second += " " + guard;
+        }
       }
+      for (const std::string& name : scope)
+        if (has_word(known->second, name)) names.push_back(name);
       scope.insert(scope.end(), part.inames.begin(), part.inames.end());
     }
     for (const Expr& arg : part.args) self(arg, scope, self);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "megalith/loop/text.h"
+
 namespace megalith::loop {
 
 namespace {
@@ -90,6 +92,13 @@ isl::set place_domain(const Domains& domains, const Place& place) {
   isl::set result = domains.over(place.inames);
   for (const Guard& guard : place.guards) result = restricted(result, *guard.condition, guard.holds);
   return result;
+}
+
+std::string place_question(const Domains& domains, const Place& place) {
+  std::string question = domains.question(place.inames);
+  for (const std::string& iname : place.inames) question += " " + iname;
+  for (const Guard& guard : place.guards) question += (guard.holds ? "; if " : "; if not ") + print(*guard.condition);
+  return question;
 }
 
 std::vector<std::string> tensors_read(const Expr& expr) {

@@ -37,6 +37,9 @@ void rewrite_expressions(Instruction& instruction, const std::function<void(Expr
 /// guards that depend on data count as true either way.
 isl::set place_domain(const Domains& domains, const Place& place);
 
+/// A text that place_domain() follows from, projected onto place.inames in their order.
+std::string place_question(const Domains& domains, const Place& place);
+
 /// The names of the tensors read in `expr`.
 std::vector<std::string> tensors_read(const Expr& expr);
 

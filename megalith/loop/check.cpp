@@ -11,6 +11,7 @@
 #include "megalith/loop/access.h"
 #include "megalith/loop/function.h"
 #include "megalith/loop/lex.h"
+#include "megalith/loop/recall.h"
 #include "megalith/loop/rules.h"
 #include "megalith/loop/text.h"
 
@@ -136,6 +137,12 @@ std::string witness(const isl::set& set) {
   return text;
 }
 
+// Accesses that were found inside their tensors.
+Recall<bool>& known_inside() {
+  thread_local Recall<bool> known(16384);
+  return known;
+}
+
 }  // namespace
 
 void check_names(const Kernel& kernel) { NameCheck(kernel).run(); }
@@ -147,6 +154,9 @@ void check_bounds(const Kernel& kernel) {
       if (expr.kind != Expr::Kind::subscript) return;
       const TensorArgument* tensor = kernel.find_tensor(expr.name);
       if (!tensor || !tensor->shape_known) return;
+      std::string question = place_question(domains, place);
+      question += fmt::format(": {} in {}", print(expr), shape_text(*tensor));
+      if (known_inside().find(question)) return;
       const isl::set points = place_domain(domains, place);
       for (size_t d = 0; d < expr.args.size() && d < tensor->shape.size(); ++d) {
         const auto index = to_isl_aff(points.space(), expr.args[d]),
@@ -164,6 +174,7 @@ void check_bounds(const Kernel& kernel) {
                         shape_text(*tensor), d, print(expr.args[d]), print(tensor->shape[d]),
                         example.empty() ? "" : "; for example " + example));
       }
+      known_inside().keep(std::move(question), true);
     });
 }
 

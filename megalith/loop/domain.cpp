@@ -11,6 +11,7 @@
 
 #include "megalith/base/error.h"
 #include "megalith/loop/domain_text.h"
+#include "megalith/loop/recall.h"
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/lsan_interface.h>
@@ -75,6 +76,8 @@ std::string isl_text(const std::vector<std::string>& parameters, const std::vect
 isl::set read_isl(const std::string& text, const std::string& kernel) {
   try {
     return isl::set(isl_context(), text);
+  } catch (const isl::exception_quota&) {
+    throw;  // with_isl_limit() says so
   } catch (const isl::exception& error) {
     throw UserError(fmt::format("{} isl cannot read the domain {}: {}", message_prefix(kernel), text, error.what()));
   }
@@ -87,9 +90,25 @@ std::vector<std::string> free_parameters(const Kernel& kernel, const Binding& bi
   return names;
 }
 
+// What isl made of texts: reading one takes longer than most questions about it.
+Recall<isl::set>& known_sets() {
+  isl_context();
+  thread_local Recall<isl::set> known(8192);
+  return known;
+}
+
+template <class Work>
+isl::set remembered(const std::string& question, const Work& work) {
+  if (const isl::set* known = known_sets().find(question)) return *known;
+  const isl::set answer = work();
+  known_sets().keep(question, answer);
+  return answer;
+}
+
 isl::set read_context(const Kernel& kernel, const Binding& binding) {
   const std::string body = substitute_names(kernel.assumptions, binding.sizes);
-  return read_isl(isl_text(free_parameters(kernel, binding), {}, body), kernel.name).params();
+  const std::string text = isl_text(free_parameters(kernel, binding), {}, body);
+  return remembered("the context " + text, [&] { return read_isl(text, kernel.name).params(); });
 }
 
 bool overlaps(const std::vector<std::string>& a, const std::vector<std::string>& b) {
@@ -143,15 +162,19 @@ void check_domain_texts(const Kernel& kernel, const std::function<void(int, cons
   } limit{context};
   isl_ctx_set_max_operations(context, kMaxOperations);
 
+  thread_local Recall<bool> known_to_read(8192);
   const std::vector<std::string> inames = kernel.inames();
   const std::set<std::string> all(inames.begin(), inames.end());
   const std::vector<std::string> parameters = free_parameters(kernel, {});
   auto check = [&](int index, const std::vector<std::string>& tuple, const std::string& body,
                    const std::string& shown) {
+    std::string text = isl_text(parameters, tuple, body);
+    if (known_to_read.find(text)) return;
     isl_ctx_reset_operations(context);
     const ForgiveLeaks forgive;
     try {
-      isl::set(isl_context(), isl_text(parameters, tuple, body)).is_empty();
+      isl::set(isl_context(), text).is_empty();
+      known_to_read.keep(std::move(text), true);
     } catch (const isl::exception& error) {
       std::string reason = error.what();
       if (const size_t colon = reason.rfind(": "); colon != std::string::npos) reason = reason.substr(colon + 2);
@@ -177,6 +200,7 @@ void check_domain_texts(const Kernel& kernel, const std::function<void(int, cons
 Domains::Domains(const Kernel& kernel, const Binding& binding)
     : inames_(kernel.inames()), parameters_(free_parameters(kernel, binding)), prefix_(kernel.name) {
   context_ = read_context(kernel, binding);
+  about_ = isl_text(parameters_, {}, substitute_names(kernel.assumptions, binding.sizes));
   for (size_t i = 0; i < inames_.size(); ++i) places_[inames_[i]] = i;
   for (const std::string& text : kernel.domains) {
     DomainText domain = read_domain(text, kernel.name);
@@ -196,15 +220,19 @@ std::vector<std::string> Domains::sorted(const std::vector<std::string>& inames)
   return result;
 }
 
-isl::set Domains::over(const std::vector<std::string>& inames) const {
+isl::set Domains::over(const std::vector<std::string>& inames) const { return answer(inames).points; }
+
+const std::string& Domains::question(const std::vector<std::string>& inames) const { return answer(inames).question; }
+
+const Domains::Answer& Domains::answer(const std::vector<std::string>& inames) const {
   const std::vector<std::string> wanted = sorted(inames);
   const auto [known, is_new] = known_.try_emplace(wanted);
-  if (!is_new && !known->second.is_null()) return known->second;
-  return known->second = read(wanted);
+  if (is_new || known->second.points.is_null()) known->second = read(wanted);
+  return known->second;
 }
 
 // Only what the texts that count have to do with takes part: a kernel may have hundreds of others.
-isl::set Domains::read(const std::vector<std::string>& inames) const {
+Domains::Answer Domains::read(const std::vector<std::string>& inames) const {
   std::set<size_t> used;
   std::vector<std::string> needed = inames;
   std::set<std::string> all(inames.begin(), inames.end());
@@ -222,16 +250,23 @@ isl::set Domains::read(const std::vector<std::string>& inames) const {
   }
   if (used.empty()) {
     MEGALITH_ASSERT(inames.empty(), "inames {} are in no domain", fmt::join(inames, ", "));
-    return isl::manage(isl_set_from_params(context_.copy()));
+    return {about_, isl::manage(isl_set_from_params(context_.copy()))};
   }
   const std::vector<std::string> dimensions = sorted({all.begin(), all.end()});
-  isl::set result;
-  for (const size_t part : used) {
-    const isl::set set =
-        read_isl(isl_text(parameters_, dimensions, parts_[part].body), prefix_).intersect_params(context_);
-    result = result.is_null() ? set : result.intersect(set);
-  }
-  return project_onto(result, dimensions, inames);
+  std::string whole = about_;
+  for (const size_t part : used) whole += isl_text({}, dimensions, parts_[part].body);
+  const isl::set points = remembered(whole, [&] {
+    isl::set result;
+    for (const size_t part : used) {
+      const isl::set set =
+          read_isl(isl_text(parameters_, dimensions, parts_[part].body), prefix_).intersect_params(context_);
+      result = result.is_null() ? set : result.intersect(set);
+    }
+    return result;
+  });
+  if (inames == dimensions) return {whole, points};
+  const std::string question = whole + isl_text(inames, {}, "");
+  return {question, remembered(question, [&] { return project_onto(points, dimensions, inames); })};
 }
 
 isl::set kernel_domain(const Kernel& kernel) { return kernel_domain(kernel, {}); }

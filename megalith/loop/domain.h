@@ -52,6 +52,8 @@ class Domains {
   /// The points over `inames` (dimensions in the order of Kernel::inames()): the domain texts that list one of them, or
   /// that list an iname which those texts mention, intersected, and projected onto `inames`.
   isl::set over(const std::vector<std::string>& inames) const;
+  /// A text that over() follows from, and nothing else does: answers about these points are kept by it.
+  const std::string& question(const std::vector<std::string>& inames) const;
   /// The values the parameters may take: assumptions, with the binding's sizes put in; a set without dimensions.
   isl::set context() const { return context_; }
   /// `inames` in the order of Kernel::inames().
@@ -69,12 +71,18 @@ class Domains {
   std::map<std::string, size_t> places_;  // of inames among inames_
   std::vector<std::string> parameters_;
   std::string prefix_;
+  std::string about_;  // what all answers depend on: parameters and assumptions
   std::vector<Part> parts_;
   std::map<std::string, std::vector<size_t>> parts_of_;  // the texts that list an iname
   isl::set context_;
-  mutable std::map<std::vector<std::string>, isl::set> known_;  // answers of over()
+  struct Answer {
+    std::string question;
+    isl::set points;
+  };
+  mutable std::map<std::vector<std::string>, Answer> known_;  // by inames
 
-  isl::set read(const std::vector<std::string>& inames) const;
+  const Answer& answer(const std::vector<std::string>& inames) const;
+  Answer read(const std::vector<std::string>& inames) const;
 };
 
 /// Names of the set's parameters, then of its dimensions: the variables of affine.h forms made from it.

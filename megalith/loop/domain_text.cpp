@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "megalith/loop/function.h"
+#include "megalith/loop/recall.h"
 
 namespace megalith::loop {
 
@@ -117,10 +118,14 @@ std::string substitute_names(std::string_view body, const std::map<std::string, 
 }
 
 DomainText read_domain(std::string_view text, const std::string& kernel) {
+  thread_local Recall<DomainText> known(8192);  // each step asks what inames a kernel has, many times
+  std::string question(text);
+  if (const DomainText* domain = known.find(question)) return *domain;
   const std::vector<Token> tokens = lex(text, kernel);
   Cursor cursor(tokens, kernel);
   DomainText result = read_domain(cursor);
   if (cursor.peek().kind != Token::Kind::newline) cursor.fail("the end of the domain");
+  known.keep(std::move(question), result);
   return result;
 }
 

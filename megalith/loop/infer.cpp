@@ -194,21 +194,14 @@ Expr static_maximum(const isl::set& subscripts, const isl::set& context, const s
   return *found;
 }
 
-}  // namespace
-
-void infer_types(Kernel& kernel) {
-  if (kernel.rules.empty()) return TypeInference(kernel).run();
-  Kernel plain = without_rules(kernel);
-  TypeInference(plain).run();
-  for (TensorArgument& tensor : kernel.tensors) tensor.dtype = plain.find_tensor(tensor.name)->dtype;
-}
-
-std::vector<Expr> inferred_shape(const Kernel& kernel, const std::string& tensor) {
-  const Domains domains(kernel);
+// The shape that the accesses of `instructions` to it give; the others have none.
+std::vector<Expr> shape_by(const Kernel& kernel, const Domains& domains, const std::string& tensor,
+                           const std::vector<const Instruction*>& instructions) {
   const std::string prefix = message_prefix(kernel.name);
   std::vector<isl::set> subscripts;  // per dimension: the values that it takes
   bool accessed = false;
-  for (const Instruction& instruction : kernel.instructions)
+  for (const Instruction* user : instructions) {
+    const Instruction& instruction = *user;
     visit_expressions(instruction, [&](const Expr& expr, const Place& place) {
       if (expr.kind != Expr::Kind::subscript || expr.name != tensor) return;
       MEGALITH_CHECK(!accessed || subscripts.size() == expr.args.size(),
@@ -227,12 +220,28 @@ std::vector<Expr> inferred_shape(const Kernel& kernel, const std::string& tensor
         subscripts[d] = subscripts[d].is_null() ? values : subscripts[d].unite(values);
       }
     });
+  }
   MEGALITH_CHECK(accessed, "{} the shape of {} is not declared, and no instruction accesses it", prefix, tensor);
   std::vector<Expr> shape;
   for (size_t d = 0; d < subscripts.size(); ++d)
     shape.push_back(static_maximum(subscripts[d], domains.context(),
                                    fmt::format("{} the shape of {}, dimension {}", prefix, tensor, d)));
   return shape;
+}
+
+}  // namespace
+
+void infer_types(Kernel& kernel) {
+  if (kernel.rules.empty()) return TypeInference(kernel).run();
+  Kernel plain = without_rules(kernel);
+  TypeInference(plain).run();
+  for (TensorArgument& tensor : kernel.tensors) tensor.dtype = plain.find_tensor(tensor.name)->dtype;
+}
+
+std::vector<Expr> inferred_shape(const Kernel& kernel, const std::string& tensor) {
+  std::vector<const Instruction*> all;
+  for (const Instruction& instruction : kernel.instructions) all.push_back(&instruction);
+  return shape_by(kernel, Domains(kernel), tensor, all);
 }
 
 void infer_shapes(Kernel& kernel) {
@@ -242,9 +251,18 @@ void infer_shapes(Kernel& kernel) {
     kernel.tensors = std::move(plain.tensors);
     return;
   }
+  if (std::ranges::all_of(kernel.tensors, &TensorArgument::shape_known)) return;
+  const Domains domains(kernel);
+  std::map<std::string, std::vector<const Instruction*>> users;  // of a tensor
+  for (const Instruction& instruction : kernel.instructions)
+    visit_expressions(instruction, [&](const Expr& expr, const Place&) {
+      if (expr.kind != Expr::Kind::subscript) return;
+      std::vector<const Instruction*>& of = users[expr.name];
+      if (of.empty() || of.back() != &instruction) of.push_back(&instruction);
+    });
   for (TensorArgument& tensor : kernel.tensors) {
     if (tensor.shape_known) continue;
-    tensor.shape = inferred_shape(kernel, tensor.name);
+    tensor.shape = shape_by(kernel, domains, tensor.name, users[tensor.name]);
     tensor.shape_known = true;
   }
 }

@@ -22,6 +22,7 @@ struct InstanceAccess {
   bool is_write = false;
   bool is_exact = true;  // false: may touch less, since data have a say
   isl::map elements;     // point of the instruction -> elements
+  std::string question;  // what `elements` follows from
 };
 
 /// Accesses to the tensors that `wanted` names, in text order. `kernel` must outlive them.
@@ -59,6 +60,8 @@ struct Flow {
   isl::map pairs;
 };
 std::vector<Flow> flow_of(const Kernel& kernel, const Domains& domains, const std::string& tensor);
+/// The same of all temporaries.
+std::map<std::string, std::vector<Flow>> flows_of_temporaries(const Kernel& kernel, const Domains& domains);
 
 /// UserError if some read of a temporary finds no value in it that was written before, as far as that is affine.
 void check_written_first(const Kernel& kernel, const Domains& domains);

@@ -8,15 +8,24 @@
 
 namespace megalith::loop {
 
+isl::map values_at(const isl::set& points, const std::vector<isl::aff>& forms) {
+  isl_aff_list* list = isl_aff_list_alloc(isl_set_get_ctx(points.get()), static_cast<int>(forms.size()));
+  for (const isl::aff& form : forms) list = isl_aff_list_add(list, form.copy());
+  isl_space* space = isl_space_from_domain(points.space().release());
+  space = isl_space_add_dims(space, isl_dim_out, static_cast<unsigned>(forms.size()));
+  isl_map* map = isl_map_from_multi_aff(isl_multi_aff_from_aff_list(space, list));
+  return isl::manage(isl_map_intersect_domain(map, points.copy()));
+}
+
 ElementMap element_map(const isl::set& points, const std::vector<Expr>& args) {
   ElementMap result;
-  isl_map* map = isl_map_from_domain(points.copy());
+  std::vector<isl::aff> indices;
   for (const Expr& arg : args) {
     const auto index = to_isl_aff(points.space(), arg);
     result.is_affine.push_back(index.has_value());
-    if (index) map = isl_map_flat_range_product(map, isl_map_from_aff(index->copy()));
+    if (index) indices.push_back(*index);
   }
-  result.map = isl::manage(isl_map_intersect_domain(map, points.copy()));
+  result.map = values_at(points, indices);
   return result;
 }
 

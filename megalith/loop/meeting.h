@@ -15,6 +15,9 @@
 
 namespace megalith::loop {
 
+/// points -> the values of forms on their space.
+isl::map values_at(const isl::set& points, const std::vector<isl::aff>& forms);
+
 /// points -> the element they touch, over the subscripts that are affine; false for the rest.
 struct ElementMap {
   isl::map map;

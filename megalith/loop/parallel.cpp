@@ -13,6 +13,7 @@
 #include "megalith/loop/instance.h"
 #include "megalith/loop/lex.h"
 #include "megalith/loop/meeting.h"
+#include "megalith/loop/recall.h"
 #include "megalith/loop/storage.h"
 #include "megalith/loop/text.h"
 
@@ -248,12 +249,10 @@ class Analysis {
   // ---- spaces -------------------------------------------------------------------------------------------------------
 
   void find_spaces() {
-    std::map<std::string, std::vector<Flow>> flows;
-    for (const TensorArgument& tensor : kernel_.tensors) {
-      if (tensor.role != Role::temporary) continue;
-      result_.spaces[tensor.name] = tensor.space == Space::automatic ? Space::thread : tensor.space;
-      flows[tensor.name] = flow_of(kernel_, domains_, tensor.name);
-    }
+    const std::map<std::string, std::vector<Flow>> flows = flows_of_temporaries(kernel_, domains_);
+    for (const TensorArgument& tensor : kernel_.tensors)
+      if (tensor.role == Role::temporary)
+        result_.spaces[tensor.name] = tensor.space == Space::automatic ? Space::thread : tensor.space;
     for (bool changed = true; changed;) {
       changed = false;
       for (auto& [name, space] : result_.spaces) {
@@ -271,6 +270,7 @@ class Analysis {
 
   // Temporaries that share memory are in one space.
   bool spread_over_storages() {
+    if (std::ranges::all_of(kernel_.tensors, &std::string::empty, &TensorArgument::storage)) return false;
     bool changed = false;
     for (auto& [name, space] : result_.spaces)
       for (const auto& [other, wider] : result_.spaces) {
@@ -496,6 +496,14 @@ bool Parallel::is_own_lane(const Kernel& kernel, size_t instruction, const Expr&
   return !is_in_all(kernel, instruction, kLaneAxis) && constant_value(index) == 0;
 }
 
-Parallel make_parallel(const Kernel& kernel) { return Analysis(kernel).run(); }
+Parallel make_parallel(const Kernel& kernel) {
+  // A schedule asks after its last step, and the code for each target again.
+  thread_local Recall<Parallel> known(8);
+  std::string question = print(kernel);
+  if (const Parallel* parallel = known.find(question)) return *parallel;
+  const Parallel parallel = Analysis(kernel).run();
+  known.keep(std::move(question), parallel);
+  return parallel;
+}
 
 }  // namespace megalith::loop

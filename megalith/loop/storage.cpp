@@ -5,6 +5,8 @@
 #include <isl/set.h>
 
 #include <algorithm>
+#include <map>
+#include <vector>
 
 #include "megalith/base/error.h"
 #include "megalith/loop/instance.h"
@@ -44,13 +46,18 @@ bool share_storage(const Kernel& kernel, const std::string& a, const std::string
 }
 
 void check_storage(const Kernel& kernel, const Domains& domains) {
-  for (const TensorArgument& a : kernel.tensors)
-    for (const TensorArgument& b : kernel.tensors) {
-      if (!share_storage(kernel, a.name, b.name)) continue;
-      MEGALITH_CHECK(a.dtype == b.dtype, "{} {} and {} share memory, and are not of one type",
-                     message_prefix(kernel.name), a.name, b.name);
-      check_pair(kernel, domains, a.name, b.name);
+  std::map<std::string, std::vector<const TensorArgument*>> storages;
+  for (const TensorArgument& tensor : kernel.tensors)
+    if (!tensor.storage.empty()) storages[tensor.storage].push_back(&tensor);
+  for (const TensorArgument& a : kernel.tensors) {
+    if (a.storage.empty()) continue;
+    for (const TensorArgument* b : storages.at(a.storage)) {
+      if (&a == b) continue;
+      MEGALITH_CHECK(a.dtype == b->dtype, "{} {} and {} share memory, and are not of one type",
+                     message_prefix(kernel.name), a.name, b->name);
+      check_pair(kernel, domains, a.name, b->name);
     }
+  }
 }
 
 }  // namespace megalith::loop

@@ -12,6 +12,7 @@
 #include "megalith/loop/instance.h"
 #include "megalith/loop/isl_limit.h"
 #include "megalith/loop/parallel.h"
+#include "megalith/loop/recall.h"
 #include "megalith/loop/rules.h"
 #include "megalith/loop/stages.h"
 #include "megalith/loop/storage.h"
@@ -22,11 +23,16 @@ namespace megalith::loop {
 
 void check_scheduled(const Kernel& with_rules) {
   const Kernel kernel = without_rules(with_rules);
+  // What writes a kernel's code asks again what was asked after its last step.
+  thread_local Recall<bool> checked(8);
+  std::string question = print(kernel);
+  if (checked.find(question)) return;
   check_names(kernel);
   check_bounds(kernel);
   check_written_first(kernel, Domains(kernel));
   check_storage(kernel, Domains(kernel));
   for (const Kernel& stage : split_stages(kernel)) make_parallel(stage);
+  checked.keep(std::move(question), true);
 }
 
 Schedule::Schedule(Kernel origin, Kernels others)

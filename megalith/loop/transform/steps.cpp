@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <set>
 #include <sstream>
 
 #include "megalith/loop/access.h"
@@ -206,11 +207,15 @@ Kernel map_step(const Kernel& kernel, LineReader& line) {
 
 // Several at once: what is legal with all of them need not be with some.
 Kernel tag_step(const Kernel& kernel, LineReader& line) {
+  const Names inames = kernel.inames();
+  const std::set<std::string> known(inames.begin(), inames.end());
   Kernel result = kernel;
   do {
     const std::string iname = line.name();
     line.accept(":");
-    result = tag_iname(result, iname, line.tag());
+    const InameTag tag = line.tag();
+    if (!known.contains(iname)) check_has_iname(kernel, iname);
+    result.tags[iname] = tag;
   } while (!line.at_end());
   return result;
 }
