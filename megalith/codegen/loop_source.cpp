@@ -119,7 +119,7 @@ class LoopEmitter {
         is_gpu_(target != LoopTarget::cpu),
         is_emulated_(target == LoopTarget::emulated),
         domains_(kernel_),
-        parallel_(loop::make_parallel(kernel_)),
+        parallel_(loop::make_parallel(kernel)),
         expressions_(
             kernel_,
             [this](const std::string& tensor, const std::vector<std::string>& index) { return element(tensor, index); },
@@ -707,7 +707,8 @@ class LoopEmitter {
   }
   int exchanged_ = -1;  // the instruction whose elements of other lanes are there
 
-  // 0 up to the largest index along the axis, as far as that is one iname's.
+  // 0 up to the largest index along the axis, as far as that is one iname's. A grid has a block 0 even where the iname has
+  // no value, and a block for each value that is left out below the largest.
   isl::set indices(const std::string& iname, int axis, const isl::set& like) const {
     const auto last = static_cast<unsigned>(isl_set_dim(like.get(), isl_dim_set)) - 1;
     isl_set* set = isl_set_lower_bound_si(isl_set_universe(like.space().release()), isl_dim_set, last, 0);
@@ -716,6 +717,14 @@ class LoopEmitter {
           set, isl_dim_set, last, static_cast<int>(parallel_.num_threads[static_cast<size_t>(axis)]) - 1));
     if (parallel_.inames_along[static_cast<size_t>(axis)].size() > 1) return isl::manage(set);
     isl_set* values = domains_.over({iname}).release();
+    isl_set* first = isl_set_fix_si(isl_set_universe(isl_set_get_space(values)), isl_dim_set, 0, 0);
+    first = isl_set_intersect_params(first, domains_.context().params().release());
+    values = isl_set_apply(values, isl_map_lex_ge(isl_set_get_space(values)));
+    values = isl_set_coalesce(isl_set_union(isl_set_lower_bound_si(values, isl_dim_set, 0, 0), first));
+    if (isl_set_n_basic_set(values) != 1) {  // may have none: conditions say it better
+      isl_set_free(values);
+      return isl::manage(set);
+    }
     values = isl_set_insert_dims(values, isl_dim_set, 0, last);
     values = isl_set_reset_space(values, like.space().release());
     return isl::manage(isl_set_intersect(set, values));
