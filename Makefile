@@ -7,7 +7,7 @@ TARGET  ?= cpu
 NINJA    = ninja $(if $(wildcard $(MEGALITH)),--quiet)
 MEGALITH := $(BUILD)/tools/megalith
 
-.PHONY: help run build test test-all wheel check asan tsan fuzz soak serve-suites format clean
+.PHONY: help run build test test-all wheel check asan tsan fuzz soak random-loops serve-suites format clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,6 +75,9 @@ fuzz:  ## a minute of fuzzing for each reader of files that nobody vouches for
 
 soak: build  ## 100,000 requests that come, share prompts and hang up at random; TARGET=cuda on a GPU
 	@$(MEGALITH) bench soak $(MODEL) --requests 100000 --target $(TARGET) --max-batch 64 -c 512 --batch-invariant -v
+
+random-loops: build  ## 100,000 random loop kernels under random schedules, and as many wrong ones: a night
+	@$(MEGALITH) loops --random 100000
 
 serve-suites: build  ## tests of the server that fetch 1.3 GB first: LangChain, Ray Serve, lm-evaluation-harness, llama.cpp's
 	@tools/serve_suites.sh $(MEGALITH)

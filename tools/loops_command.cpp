@@ -10,7 +10,6 @@
 #include "megalith/codegen/loop_source.h"
 #include "megalith/jit/cuda/build.h"
 #include "megalith/jit/open_schedule.h"
-#include "megalith/jit/random_loops.h"
 #include "megalith/loop/parallel.h"
 #include "megalith/loop/stages.h"
 #include "megalith/loop/tag.h"
@@ -19,6 +18,7 @@
 #include "megalith/ops/registry.h"
 #include "tools/command.h"
 #include "tools/loops_bench.h"
+#include "tools/loops_random.h"
 #include "tools/loops_run.h"
 #include "tools/terminal.h"
 
@@ -27,7 +27,7 @@ namespace megalith::tools {
 namespace {
 
 struct LoopsOptions {
-  std::string file, schedule, target = "cpu", sizes;
+  std::string file, schedule, target = "cpu", sizes, model;
   bool each = false, source = false, counts = false, assembly = false, check = false, bench = false;
   int64_t random = 0, seed = 1, nests = 0;
   bool duplications = false;
@@ -65,35 +65,12 @@ std::string summary(const loop::Kernel& kernel) {
   return text + "\n";
 }
 
-// Sixty-four kernels to a library.
-int run_random(const LoopsOptions& options) {
-  constexpr int64_t kTogether = 64;
-  jit::RandomLoops all;
-  for (int64_t done = 0; done < options.random; done += kTogether) {
-    const auto count = static_cast<int>(std::min(kTogether, options.random - done));
-    const jit::RandomLoops part = jit::check_random_loops(static_cast<uint64_t>(options.seed + done), count, 10,
-                                                          {"-std=c++20", "-fPIC", "-O0", "-w"});
-    all.num_kernels += part.num_kernels;
-    all.num_steps += part.num_steps;
-    all.num_refused += part.num_refused;
-    all.num_barriers += part.num_barriers;
-    all.num_without += part.num_without;
-    all.num_cut += part.num_cut;
-    for (const std::string& wrong : part.wrong) print(wrong + "\n");
-    all.wrong.insert(all.wrong.end(), part.wrong.begin(), part.wrong.end());
-  }
-  print(fmt::format("{}, {} accepted, {} refused, {}, {} cut in several, {} refused as code: {} wrong\n",
-                    plural(all.num_kernels, "kernel"), plural(all.num_steps, "step"), all.num_refused,
-                    plural(all.num_barriers, "barrier"), plural(all.num_cut, "kernel"),
-                    plural(all.num_without, "source"), all.wrong.size()));
-  return all.wrong.empty() ? kExitOk : kExitError;
-}
-
 int run_loops(const LoopsOptions& options) {
-  if (options.random > 0) return run_random(options);
+  if (options.random > 0) return check_random_loops(options.random, static_cast<uint64_t>(options.seed));
   if (options.target != "cpu" && !jit::is_cuda_target(options.target))
     throw UsageError{fmt::format("--target: \"{}\" is none of cpu, cuda, cuda:sm_90a", options.target)};
   if (options.nests > 0) return bench_loops(options.nests);
+  if (!options.model.empty()) return bench_loops_of_model(options.model);
   if (options.file.empty()) throw UsageError{"FILE is missing: want a loop kernel, or --random N"};
   jit::OpenSchedule schedule = read_kernel(options.file);
   std::istringstream lines(options.schedule.empty() ? std::string() : read_input(options.schedule));
@@ -143,7 +120,9 @@ Action declare_loops(Arguments& arguments) {
   arguments.flag("--bench", options->bench, "time it, beside a copy");
   arguments.flag("--duplications", options->duplications, "what would give each iname one loop, where they cross");
   arguments.integer("--bench-nests", options->nests, "no file: time for this many loop nests in a kernel");
-  arguments.integer("--random", options->random, "no file: this many random kernels under random schedules, checked");
+  arguments.text("--bench-model", options->model, "MODEL", "no file: time for the loop kernels of a decoder layer");
+  arguments.integer("--random", options->random,
+                    "no file: this many random kernels under random schedules, and as many that are wrong");
   arguments.integer("--seed", options->seed, "of the first of them");
   return [options] { return run_loops(*options); };
 }

@@ -37,10 +37,24 @@ loop::Arrays random_inputs(const loop::Kernel& kernel, const loop::Binding& bind
   return arrays;
 }
 
-// "" if all is as wanted.
-std::string difference(const loop::Arrays& wanted, const loop::Arrays& found) {
-  for (const auto& [name, want] : wanted) {
+// What the kernel, and the consumer that may have been fused with it, give by the interpreter.
+loop::Arrays wanted_of(const loop::RandomCase& random, const loop::Arrays& inputs) {
+  loop::Arrays wanted = inputs, consumed;
+  loop::interpret(random.schedule.origin(), random.binding, wanted);
+  consumed["p"] = wanted.at("y");
+  loop::interpret(random.consumer, random.binding, consumed);
+  wanted["z"] = consumed.at("z");
+  return wanted;
+}
+
+// "" if all that the kernel writes is as wanted.
+std::string difference(const loop::Kernel& kernel, const loop::Arrays& wanted, const loop::Arrays& found) {
+  for (const loop::TensorArgument& tensor : kernel.tensors) {
+    if (tensor.role != loop::Role::output && tensor.role != loop::Role::inout) continue;
+    const std::string& name = tensor.name;
+    const loop::Array& want = wanted.at(name.starts_with("z") ? "z" : "y");  // fused twice, it writes two of them
     const loop::Array& have = found.at(name);
+    if (have.values.size() != want.values.size()) return name + " has another size";
     for (size_t i = 0; i < want.values.size(); ++i)
       if (!(std::abs(have.values[i] - want.values[i]) <= 1e-4 * (1 + std::abs(want.values[i]))))
         return fmt::format("{} at {} is {}, wanted {}", name, i, have.values[i], want.values[i]);
@@ -59,6 +73,7 @@ RandomLoops check_random_loops(uint64_t first, int count, int num_steps, const s
     Case next{seed, loop::random_case(seed, num_steps), {}, {}};
     report.num_kernels += 1;
     report.num_steps += static_cast<int>(next.random.schedule.steps().size());
+    for (const std::string& step : next.random.schedule.steps()) ++report.accepted[step.substr(0, step.find(' '))];
     report.num_refused += static_cast<int>(next.random.refused.size());
     for (const auto& [target, suffix] :
          {std::pair(codegen::LoopTarget::cpu, "c"), {codegen::LoopTarget::emulated, "g"}})
@@ -79,22 +94,22 @@ RandomLoops check_random_loops(uint64_t first, int count, int num_steps, const s
   for (const Case& one : cases) {
     const loop::Schedule& schedule = one.random.schedule;
     const loop::Arrays inputs = random_inputs(schedule.origin(), one.random.binding, one.seed);
-    loop::Arrays wanted = inputs;
-    loop::interpret(schedule.origin(), one.random.binding, wanted);
+    const loop::Arrays wanted = wanted_of(one.random, inputs);
     std::string wrong;
     loop::Arrays again = inputs;
     loop::interpret(schedule.kernel(), one.random.binding, again);
-    if (const std::string text = difference(wanted, again); !text.empty()) wrong = "interpreted: " + text;
+    if (const std::string text = difference(schedule.kernel(), wanted, again); !text.empty())
+      wrong = "interpreted: " + text;
     for (const std::vector<codegen::LoopSource>& parts : one.sources) {
       loop::Arrays found = inputs;
       for (size_t stage = 0; stage < parts.size(); ++stage)
         compiled.run(parts[stage], one.stages[stage], one.random.binding, found);
-      if (const std::string text = difference(wanted, found); !text.empty() && wrong.empty())
+      if (const std::string text = difference(schedule.kernel(), wanted, found); !text.empty() && wrong.empty())
         wrong = fmt::format("{}: {}", parts[0].name, text);
     }
     if (!wrong.empty())
-      report.wrong.push_back(
-          fmt::format("seed {}: {}\n{}{}", one.seed, wrong, loop::print(schedule.origin()), schedule.text()));
+      report.wrong.push_back(fmt::format("seed {}: {}\n{}{}", one.seed, wrong, loop::print(schedule.origin()),
+                                         schedule.text() + loop::print(one.random.consumer)));
   }
   return report;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -10,12 +11,13 @@ namespace megalith::jit {
 
 struct RandomLoops {
   int num_kernels = 0;
-  int num_steps = 0;               // accepted
-  int num_refused = 0;             // steps that were refused
-  int num_barriers = 0;            // in all sources
-  int num_cut = 0;                 // kernels that became several, at a barrier over all blocks
-  int num_without = 0;             // sources that the emitter refused, of two for each kernel
-  std::vector<std::string> wrong;  // seed, schedule and first difference of those that compute something else
+  int num_steps = 0;                    // accepted
+  int num_refused = 0;                  // steps that were refused
+  int num_barriers = 0;                 // in all sources
+  int num_cut = 0;                      // kernels that became several, at a barrier over all blocks
+  int num_without = 0;                  // sources that the emitter refused, of two for each kernel
+  std::map<std::string, int> accepted;  // by the step's name
+  std::vector<std::string> wrong;       // seed, schedule and first difference of those that compute something else
 };
 
 /// Seeds first, first + 1, ... Whatever a step or the emitter throws that is no UserError is passed on.

@@ -4,34 +4,16 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <random>
 
 #include "megalith/base/error.h"
+#include "megalith/loop/access.h"
 #include "megalith/loop/infer.h"
 #include "megalith/loop/text.h"
+#include "megalith/loop/transform/random_dice.h"
 
 namespace megalith::loop {
 
 namespace {
-
-class Dice {
- public:
-  explicit Dice(uint64_t seed) : random_(seed) {}
-
-  int below(int most) { return static_cast<int>(random_() % static_cast<uint64_t>(most)); }
-  bool chance(int percent) { return below(100) < percent; }
-  template <class T>
-  const T& one_of(const std::vector<T>& all) {
-    return all[static_cast<size_t>(below(static_cast<int>(all.size())))];
-  }
-  template <class T>
-  void shuffle(std::vector<T>& all) {
-    for (size_t i = all.size(); i > 1; --i) std::swap(all[i - 1], all[static_cast<size_t>(below(static_cast<int>(i)))]);
-  }
-
- private:
-  std::mt19937_64 random_;
-};
 
 // A few instructions that hand values on: point by point, turned round, summed, over triangles, along recurrences.
 std::string random_kernel(Dice& dice) {
@@ -88,6 +70,28 @@ std::string random_kernel(Dice& dice) {
   return declarations + "assume n >= 1 and m >= 1\n" + domains + body;
 }
 
+// What a fused kernel does with y.
+std::string random_consumer(Dice& dice) {
+  const char* value = "0.5 * p[pi, pj] + 1";
+  switch (dice.below(3)) {
+    case 0: value = "p[n - 1 - pi, pj] - p[pi, m - 1 - pj]"; break;
+    case 1: value = "sum(pk, p[pi, pk])"; break;
+    default: break;
+  }
+  return fmt::format(
+      "kernel post\ninput p: f32[n, m]\noutput z: f32[n, m]\nassume n >= 1 and m >= 1\n{{ [pi, pj, pk] : 0 <= pi < n "
+      "and 0 "
+      "<= pj < m and 0 <= pk < m }}\nz[pi, pj] = {}\n",
+      value);
+}
+
+Kernel typed(const std::string& text) {
+  Kernel kernel = parse_kernel(text);
+  infer_types(kernel);
+  infer_shapes(kernel);
+  return kernel;
+}
+
 class StepMaker {
  public:
   StepMaker(Dice& dice, const Kernel& kernel, int number)
@@ -95,7 +99,7 @@ class StepMaker {
 
   std::string make() {
     const std::string i = iname(), a = fresh("a"), b = fresh("b");
-    switch (dice_.below(26)) {
+    switch (dice_.below(31)) {
       case 0:
       case 1:
       case 2: return fmt::format("split {} {} -> {}{} {}{}", i, 1 + dice_.below(5), a, tag(), b, tag());
@@ -118,37 +122,55 @@ class StepMaker {
         return text;
       }
       case 9: return fmt::format("duplicate {} -> {} in {}", i, a, instruction());
-      case 10: return fmt::format("fuse_loops {} {}", i, iname());
+      case 10: return fmt::format("fuse_loops {} {}", i, dice_.chance(50) ? iname() : iname_within());
       case 11: return fmt::format("move {} before {}", instruction(), instruction());
-      case 12: return fmt::format("accumulate {} -> {}", i, a);
+      case 12: return fmt::format("accumulate {} -> {}", reduced(), a);
       case 13:
       case 14:
-        return fmt::format("{} {}[{}] -> {}", dice_.chance(60) ? "prefetch" : "precompute", tensor(), some_inames(), a);
-      case 15: return fmt::format("privatise {} {}", tensor(), i);
+        if (dice_.chance(20))
+          return fmt::format("{} {}[{}] -> {}", dice_.chance(60) ? "prefetch" : "precompute", tensor(), some_inames(),
+                             a);
+        return copy_of_a_read(a, b);
+      case 15: return fmt::format("privatise {} {}", temporary(), dice_.chance(50) ? i : iname_within());
       case 16:
         return fmt::format("peel {} -> {} where {} {} {}", i, a, i, dice_.chance(50) ? ">=" : "<", dice_.below(6));
       case 17: {
-        const std::string other = iname();
-        return fmt::format("map [{0}, {1}] -> {2} = {0} + {3} * {1}, {4} = {1}", i, other, a, dice_.below(3), b);
+        if (dice_.chance(40))
+          return fmt::format("map [{0}] -> {1} = {2}{0}", i, a,
+                             dice_.chance(30)   ? "n - "
+                             : dice_.chance(50) ? "3 + "
+                                                : "2 * ");
+        const auto [outer, inner] = dice_.chance(20) ? std::pair(i, iname()) : inames_of_one();
+        return fmt::format("map [{0}, {1}] -> {2} = {0} + {3} * {1}, {4} = {1}", outer, inner, a, dice_.below(3), b);
       }
-      case 18: return fmt::format("reduction_{}ward {}", dice_.chance(50) ? "in" : "out", i);
+      case 18: return fmt::format("reduction_{}ward {}", dice_.chance(50) ? "in" : "out", reduced());
       case 19:
-        return dice_.chance(50) ? fmt::format("substitute {}", tensor()) : fmt::format("space {} shared", tensor());
+        return dice_.chance(50) ? fmt::format("substitute {}", temporary())
+                                : fmt::format("space {} shared", temporary());
       case 20:
       case 21: {
         static const std::vector<std::string> lanes = {"", ":l.0", ":l.1", ":lane"};
         const std::string number = dice_.chance(70) ? fmt::format(" {}", 1 + dice_.below(9)) : "";
-        return fmt::format("tree {}{} -> {} {}{}", i, number, a, b, dice_.one_of(lanes));
+        return fmt::format("tree {}{} -> {} {}{}", dice_.chance(20) ? i : reduced(), number, a, b, dice_.one_of(lanes));
       }
       case 22: return fmt::format("barrier before {}", instruction());
-      case 23: return fmt::format("alias {} {} -> {}", tensor(), tensor(), a);
+      case 23: return fmt::format("alias {} {} -> {}", temporary(), temporary(), a);
       case 24:
         return dice_.chance(50)
-                   ? fmt::format("assignment_to_subst {}", tensor())
+                   ? fmt::format("assignment_to_subst {}", temporary())
                    : fmt::format("split {} 2 -> {} {}, {} 3 -> c{} d{}", i, a, b, iname(), number_, number_);
+      case 25: return fmt::format("fuse post p=y{}", dice_.chance(30) ? " keep y" : "");
+      case 26: return fmt::format("rename {} {}", dice_.chance(70) ? i : temporary(), a);
+      case 27: return fmt::format("pad {} {} {}", temporary(), dice_.below(2), 1 + dice_.below(3));
+      case 28:
+        return dice_.chance(50) ? fmt::format("permute_axes {} 1 0", temporary())
+                                : fmt::format("split_axis {} {} {}", temporary(), dice_.below(2), 1 + dice_.below(4));
+      case 29:
+        return dice_.chance(50) ? fmt::format("hoist_factors {}", instruction())
+                                : fmt::format("no_barrier before {}", instruction());
       default:
         return dice_.chance(50) ? fmt::format("chunk {} {} -> {} {}", i, 1 + dice_.below(4), a, b)
-                                : fmt::format("split_reduction {} {}", i, a);
+                                : fmt::format("split_reduction {} {}", reduced(), a);
     }
   }
 
@@ -161,6 +183,54 @@ class StepMaker {
   std::string fresh(const char* base) const { return fmt::format("{}{}", base, number_); }
   std::string iname() { return dice_.one_of(inames_); }
   std::string instruction() { return dice_.one_of(kernel_.instructions).id; }
+  // A loop around some instruction.
+  std::string iname_within() {
+    const Instruction& instruction = dice_.one_of(kernel_.instructions);
+    return instruction.within.empty() ? iname() : dice_.one_of(instruction.within);
+  }
+  std::pair<std::string, std::string> inames_of_one() {
+    std::vector<std::string> within = dice_.one_of(kernel_.instructions).within;
+    if (within.size() < 2) return {iname(), iname()};
+    dice_.shuffle(within);
+    return {within[0], within[1]};
+  }
+  // An iname that a reduction runs over, if there is one.
+  std::string reduced() {
+    std::vector<std::string> found;
+    for (const Instruction& instruction : kernel_.instructions)
+      visit_expressions(instruction, [&](const Expr& expr, const Place&) {
+        if (expr.kind == Expr::Kind::reduce) found.insert(found.end(), expr.inames.begin(), expr.inames.end());
+      });
+    return found.empty() ? iname() : dice_.one_of(found);
+  }
+  // A prefetch or precompute of something that is read, along some of the inames in its subscripts.
+  std::string copy_of_a_read(const std::string& buffer, const std::string& own) {
+    std::vector<const Expr*> reads;
+    for (const Instruction& instruction : kernel_.instructions)
+      visit_expressions(instruction, [&](const Expr& expr, const Place& place) {
+        if (expr.kind == Expr::Kind::subscript && !place.is_target) reads.push_back(&expr);
+      });
+    if (reads.empty()) return fmt::format("prefetch x[:, :] -> {}", buffer);
+    const Expr& read = *dice_.one_of(reads);
+    const TensorArgument* tensor = kernel_.find_tensor(read.name);
+    std::vector<std::string> swept, named;
+    for (const Expr& arg : read.args) {
+      std::vector<std::string> inside;
+      for (const std::string& one : inames_)
+        if (mentions(arg, one)) inside.push_back(one);
+      swept.push_back(inside.empty() || dice_.chance(30) ? ":" : dice_.one_of(inside));
+      named.push_back(fmt::format("{}{}{}", own, named.size(), dice_.chance(40) ? tag() : ""));
+    }
+    const bool is_computed = tensor && tensor->role == Role::temporary;
+    return fmt::format("{} {}[{}] -> {}{}", is_computed ? "precompute" : "prefetch", read.name, fmt::join(swept, ", "),
+                       buffer, dice_.chance(50) ? fmt::format(" {}", fmt::join(named, " ")) : "");
+  }
+  std::string temporary() {
+    std::vector<std::string> names;
+    for (const TensorArgument& tensor : kernel_.tensors)
+      if (tensor.role == Role::temporary) names.push_back(tensor.name);
+    return names.empty() ? "none" : dice_.one_of(names);
+  }
   std::string tensor() { return dice_.one_of(kernel_.tensors).name; }
   std::string tag() {
     static const std::vector<std::string> tags = {":g.0", ":g.1", ":l.0", ":l.0",  ":l.1", ":unr",
@@ -178,14 +248,16 @@ class StepMaker {
 
 RandomCase random_case(uint64_t seed, int num_steps) {
   Dice dice(seed);
-  Kernel kernel = parse_kernel(random_kernel(dice));
-  infer_types(kernel);
-  infer_shapes(kernel);
-  RandomCase result{Schedule(kernel), {}, {}};
-  for (const char* size : {"n", "m"}) result.binding.sizes[size] = 1 + dice.below(9);
+  const Kernel kernel = typed(random_kernel(dice));
+  Binding binding;
+  for (const char* size : {"n", "m"}) binding.sizes[size] = 1 + dice.below(9);
+  Schedule consumer(typed(random_consumer(dice)));
+  std::vector<std::string> fixes;
   if (dice.chance(60))
-    for (const auto& [size, value] : result.binding.sizes)
-      result.schedule = result.schedule.then(fmt::format("fix {} {}", size, value));
+    for (const auto& [size, value] : binding.sizes) fixes.push_back(fmt::format("fix {} {}", size, value));
+  for (const std::string& fix : fixes) consumer = consumer.then(fix);
+  RandomCase result{Schedule(kernel, {{"post", consumer.kernel()}}), consumer.kernel(), binding, {}};
+  for (const std::string& fix : fixes) result.schedule = result.schedule.then(fix);
   for (int number = 0; number < num_steps; ++number) {
     const std::string step = StepMaker(dice, result.schedule.kernel(), number).make();
     try {

@@ -12,6 +12,7 @@ namespace megalith::loop {
 
 struct RandomCase {
   Schedule schedule;                 // of steps that were accepted
+  Kernel consumer;                   // "post", which a step may fuse with it: z of p = y
   Binding binding;                   // small sizes
   std::vector<std::string> refused;  // what the others said
 };
