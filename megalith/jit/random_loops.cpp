@@ -102,8 +102,13 @@ RandomLoops check_random_loops(uint64_t first, int count, int num_steps, const s
       wrong = "interpreted: " + text;
     for (const std::vector<codegen::LoopSource>& parts : one.sources) {
       loop::Arrays found = inputs;
-      for (size_t stage = 0; stage < parts.size(); ++stage)
-        compiled.run(parts[stage], one.stages[stage], one.random.binding, found);
+      try {
+        for (size_t stage = 0; stage < parts.size(); ++stage)
+          compiled.run(parts[stage], one.stages[stage], one.random.binding, found);
+      } catch (const UserError& error) {
+        wrong = fmt::format("{}: {}", parts[0].name, error.what());
+        break;
+      }
       if (const std::string text = difference(schedule.kernel(), wanted, found); !text.empty() && wrong.empty())
         wrong = fmt::format("{}: {}", parts[0].name, text);
     }

@@ -87,6 +87,14 @@ TEST(Transform, InamesBecomeOneWhereTheyTakeTheSameValues) {
   EXPECT_THAT(print(after), AllOf(HasSubstr("z[i] = y[i] + 1"), Not(HasSubstr("[j]"))));
   EXPECT_THAT(error_of([&] { unify_inames(before, "j", "k"); }), HasSubstr("takes other values than \"k\""));
   EXPECT_THAT(error_of([&] { unify_inames(typed(kMatmul), "i", "j"); }), HasSubstr("takes other values"));
+  // All values of k are those of j, but not for each i. Found by megalith loops --random, seed 1919.
+  const Kernel triangle = typed(
+      "input x: f32[n, n]\noutput y: f32[n]\noutput z: f32[n]\nassume n >= 1\n{ [i] : 0 <= i < n }\n{ [j] : 0 <= j < n "
+      "}\n"
+      "{ [k] : 0 <= k <= i }\ny[i] = sum(k, x[i, k])\nz[j] = x[j, j]\n");
+  EXPECT_THAT(error_of([&] { unify_inames(triangle, "k", "j"); }),
+              HasSubstr("\"k\" takes other values than \"j\" in insn0"));
+  expect_same(triangle, unify_inames(triangle, "j", "k"), kSmall);  // z runs over all values of k
 }
 
 TEST(Transform, TagsAnIname) {

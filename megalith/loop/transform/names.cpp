@@ -2,6 +2,7 @@
 #include <isl/set.h>
 
 #include <algorithm>
+#include <set>
 
 #include "megalith/loop/access.h"
 #include "megalith/loop/domain_text.h"
@@ -40,6 +41,27 @@ void rename_iname_uses(Kernel& kernel, const std::string& from, const std::strin
     if (expr.kind == Expr::Kind::reduce) replace_in(expr.inames, from, to);
     if (expr.kind == Expr::Kind::name && expr.name == from) expr.name = to;
   });
+}
+
+// Each expression is evaluated at as many points as before. What both inames take together says little of that: { [k] : 0 <= k
+// <= j } depends on j, and would be lost.
+void check_same_points(const Kernel& before, const Kernel& after, const std::string& iname, const std::string& onto) {
+  const Domains domains(before), left(after);
+  for (const Instruction& instruction : before.instructions) {
+    std::set<std::vector<std::string>> seen;
+    visit_expressions(instruction, [&](const Expr&, const Place& place) {
+      if (!seen.insert(place.inames).second) return;
+      std::vector<std::string> names = place.inames;
+      std::ranges::replace(names, iname, onto);
+      isl::set points = project_dimensions(domains.over(place.inames), place.inames);
+      for (size_t i = 0; i < names.size(); ++i)
+        points = isl::manage(
+            isl_set_set_dim_name(points.release(), isl_dim_set, static_cast<unsigned>(i), names[i].c_str()));
+      if (!points.is_equal(project_dimensions(left.over(names), names)))
+        refuse(before, "\"{}\" takes other values than \"{}\" in {}, as what else it is within decides", iname, onto,
+               instruction.id);
+    });
+  }
 }
 
 }  // namespace
@@ -99,7 +121,9 @@ Kernel unify_inames(const Kernel& kernel, const std::string& iname, const std::s
   std::erase_if(result.domains, [&](const std::string& text) { return read_domain(text, kernel.name).inames.empty(); });
   rename_iname_uses(result, iname, onto);
   result.tags.erase(iname);
-  return finished(std::move(result));
+  result = finished(std::move(result));
+  check_same_points(kernel, result, iname, onto);
+  return result;
 }
 
 Kernel tag_iname(const Kernel& kernel, const std::string& iname, InameTag tag) {
