@@ -304,6 +304,11 @@ TEST(Schedule, ABarrierOverEverythingIsAskedForByName) {
   const std::string through =
       "input x: f32[8]\noutput y: f32[8]\n{ [i] : 0 <= i < 8 }\ns[0] = x[i] {inames=i}\ny[i] = s[0] + 1\n";
   EXPECT_THAT(refusal(through, "barrier before insn1"), HasSubstr("this order would turn that round"));
+  // An instruction that never runs reads what nobody has to hand it. Found by megalith loops --random, seed 2286.
+  const std::vector<Kernel> idle = split_stages(
+      known("input x: f32[n]\noutput y: f32[n]\nassume n >= 1\n{ [i] : 0 <= i < n }\n{ [j] : 0 <= j < n and n < 0 }\n"
+            "{ [k] : 0 <= k < n }\ny[j] = t[j]\nbarrier\nt[i] = 2 * x[i]\ny[k] = t[k]\n"));
+  EXPECT_EQ(idle.at(0).find_tensor("t")->role, Role::temporary);
 }
 
 // L20: loopy's example of a rule, and what steps make of rules.

@@ -31,7 +31,8 @@ Touched touched_by(const std::vector<Instruction>& instructions) {
 TensorArgument in_stage(const Kernel& kernel, TensorArgument tensor, const Touched& here, bool before, bool elsewhere) {
   const bool is_written = here.written.contains(tensor.name);
   if (tensor.role == Role::temporary) {
-    if (!elsewhere) return tensor;
+    // What nothing wrote before is read by instructions that never run.
+    if (!elsewhere || (!is_written && !before)) return tensor;
     if (tensor.space != Space::automatic && tensor.space != Space::global)
       refuse(kernel, "{} is {}, but is needed on both sides of a barrier over all blocks: make it global", tensor.name,
              space_name(tensor.space));
