@@ -311,6 +311,21 @@ TEST(Schedule, ABarrierOverEverythingIsAskedForByName) {
   EXPECT_EQ(idle.at(0).find_tensor("t")->role, Role::temporary);
 }
 
+// What bounds the inames of a sum together, or by the inames of one around it, stays. Found by megalith loops --random, seed 2570.
+TEST(Schedule, ASubstitutedSumKeepsItsBounds) {
+  const Binding n = {{{"n", 7}}, {}};
+  const std::string triangle =
+      "input x: f32[n, n]\noutput y: f32[n]\nassume n >= 1\n{ [i, k] : 0 <= k <= i and i < n }\n{ [j] : 0 <= j < n }\n"
+      "t[i] = sum(k, x[i, k])\ny[j] = t[n - 1 - j]\n";
+  const Schedule joint = scheduled(known(triangle), {"split k 2 -> a b", "substitute t"}, n);
+  EXPECT_THAT(print(joint.kernel()), HasSubstr("sum((a_0, b_0), x["));
+  const std::string nested =
+      "input x: f32[n, n]\noutput y: f32[n]\nassume n >= 1\n{ [i, k, q] : 0 <= q <= k and k <= i and i < n }\n"
+      "{ [j] : 0 <= j < n }\nt[i] = sum(k, x[i, k] * sum(q, x[k, q])) / (1 + sum(k, x[i, k] * x[i, k]))\ny[j] = t[n - "
+      "1 - j]\n";
+  scheduled(known(nested), {"substitute t"}, n);
+}
+
 // L20: loopy's example of a rule, and what steps make of rules.
 // Of elements that lie apart only those are copied that are read.
 TEST(Schedule, ACopyHasAnAxisForEachInameThatLeavesGaps) {

@@ -105,52 +105,73 @@ class Substitution {
     std::map<std::string, Expr> at;
     for (size_t i = 0; i < read.args.size(); ++i) at[definition_.target.args[i].name] = read.args[i];
     Expr value = definition_.value;
-    std::map<std::string, std::string> renamed;
-    for_each_expression(value, [&](Expr& expr) {
-      if (expr.kind != Expr::Kind::reduce) return;
-      for (const std::string& iname : expr.inames)
-        if (!renamed.contains(iname)) renamed[iname] = own_iname(iname, at);
-    });
-    for (const auto& [from, to] : renamed) at[from] = make_name(to);
-    for_each_expression(value, [&](Expr& expr) {
-      if (expr.kind == Expr::Kind::reduce)
-        for (std::string& iname : expr.inames) iname = renamed.at(iname);
-    });
-    replace_names(value, at);
+    own_names_.clear();
+    put_in(value, at, definition_.within);
     const DType from = value.dtype;
     return rounded_as(dtype_, std::move(value), from);
   }
 
-  // A copy of a reduction's iname for one read: with the values that it takes at the read's subscripts.
-  std::string own_iname(const std::string& iname, const std::map<std::string, Expr>& at) {
-    std::vector<std::string> both = definition_.within;
-    both.push_back(iname);
+  // Names become what stands for them at the read; `around`: inames that have a value there.
+  void put_in(Expr& expr, const std::map<std::string, Expr>& at, const std::vector<std::string>& around) {
+    if (expr.kind == Expr::Kind::name) {
+      if (const auto found = at.find(expr.name); found != at.end()) expr = found->second;
+      return;
+    }
+    if (expr.kind != Expr::Kind::reduce) {
+      for (Expr& arg : expr.args) put_in(arg, at, around);
+      return;
+    }
+    const std::vector<std::string> own = own_inames(expr.inames, around, at);
+    std::map<std::string, Expr> inside_at = at;
+    std::vector<std::string> inside = around;
+    for (size_t i = 0; i < own.size(); ++i) {
+      inside_at[expr.inames[i]] = make_name(own[i]);
+      inside.push_back(expr.inames[i]);
+    }
+    for (Expr& arg : expr.args) put_in(arg, inside_at, inside);
+    expr.inames = own;
+  }
+
+  // Copies of a reduction's inames for one read: together they take the values that they take at the read's subscripts.
+  std::vector<std::string> own_inames(const std::vector<std::string>& inames, const std::vector<std::string>& around,
+                                      const std::map<std::string, Expr>& at) {
+    std::vector<std::string>& own = own_names_[fmt::format("{} | {}", fmt::join(around, " "), fmt::join(inames, " "))];
+    if (!own.empty()) return own;
+    std::vector<std::string> both = around;
+    both.insert(both.end(), inames.begin(), inames.end());
     const std::vector<std::string> order = domains_.sorted(both);
-    const isl::set of_both = domains_.over(order), of_reads = domains_.over(domains_.sorted(definition_.within));
-    // What is said of the iname where the temporary is there at all.
-    isl::set around = of_reads;
-    const auto place = static_cast<unsigned>(std::ranges::find(order, iname) - order.begin());
-    around = isl::manage(isl_set_insert_dims(around.release(), isl_dim_set, place, 1));
-    around = isl::manage(isl_set_set_dim_name(around.release(), isl_dim_set, place, iname.c_str()));
-    const isl::set gist = of_both.gist(around);
-    const std::string name = free_name(kernel_, iname, taken_);
-    taken_.insert(name);
-    std::map<std::string, std::string> texts = {{iname, name}};
-    const std::string constraints = constraints_of(gist);
+    // What is said of them where the reduction is evaluated at all.
+    isl::set outside = domains_.over(domains_.sorted(around));
+    for (size_t place = 0; place < order.size(); ++place) {
+      if (!is_among(inames, order[place])) continue;
+      const auto dimension = static_cast<unsigned>(place);
+      outside = isl::manage(isl_set_insert_dims(outside.release(), isl_dim_set, dimension, 1));
+      outside = isl::manage(isl_set_set_dim_name(outside.release(), isl_dim_set, dimension, order[place].c_str()));
+    }
+    const std::string constraints = constraints_of(domains_.over(order).gist(outside));
+    std::map<std::string, std::string> texts;
+    for (const std::string& iname : inames) {
+      own.push_back(free_name(kernel_, iname, taken_));
+      taken_.insert(own.back());
+      texts[iname] = own.back();
+    }
     const std::string text =
         fmt::format("{{ [{}]{}{} }}", fmt::join(order, ", "), constraints.empty() ? "" : " : ", constraints);
     DomainText domain = read_domain(text, kernel_.name);
     for (const Token& token : lex(domain.body, kernel_.name)) {
       const auto found = at.find(std::string(token.text));
       if (token.kind != Token::Kind::name || found == at.end()) continue;
-      if (!is_affine(kernel_, found->second))
-        refuse(kernel_, "which values \"{}\" takes depends on {}, which is not affine", iname, print(found->second));
+      const bool is_own = found->second.kind == Expr::Kind::name && taken_.contains(found->second.name);
+      if (!is_own && !is_affine(kernel_, found->second))
+        refuse(kernel_, "which values \"{}\" takes depends on {}, which is not affine", fmt::join(inames, ", "),
+               print(found->second));
       texts[found->first] = print(found->second);
     }
-    domain.inames = {name};
+    domain.inames.clear();
+    for (const std::string& iname : domains_.sorted(inames)) domain.inames.push_back(texts.at(iname));
     domain.body = replace_names(kernel_, domain.body, texts);
     new_domains_.push_back(domain.text());
-    return name;
+    return own;
   }
 
   const Kernel& kernel_;
@@ -159,6 +180,7 @@ class Substitution {
   const Domains domains_;
   std::set<std::string> taken_;
   std::vector<std::string> new_domains_;
+  std::map<std::string, std::vector<std::string>> own_names_;  // of the inames of reductions, at one read
 };
 
 // ---- factors ------------------------------------------------------------------------------------------------------------
