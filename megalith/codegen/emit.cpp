@@ -259,10 +259,18 @@ std::vector<std::string> cpu_compile_flags() {
           "-Werror=alloca"};
 }
 
+bool optimizes_fully() {
+  const std::string optimize = option_value("MEGALITH_OPTIMIZE");
+  MEGALITH_CHECK(optimize == "full" || optimize == "little", "MEGALITH_OPTIMIZE is \"{}\", want full or little",
+                 optimize);
+  return optimize == "full";
+}
+
 std::vector<std::string> cuda_compile_flags(const std::string& architecture) {
   std::vector<std::string> flags = {
       "--std=c++20", "--device-as-default-execution-space", "--fmad=false", "--extra-device-vectorization",
       fmt::format("--define-macro=MEGALITH_SHARED_BYTES={}", machine::gpu(architecture).shared_bytes)};
+  if (!optimizes_fully()) flags.push_back("--Ofast-compile=max");
   if (option_integer("MEGALITH_RACECHECK") != 0) flags.push_back("--define-macro=MEGALITH_EVERY_THREAD_ARRIVES");
   return flags;
 }

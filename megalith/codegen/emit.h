@@ -42,6 +42,10 @@ EmittedSource emit(const std::string& target, const std::vector<graph::LoweredKe
 /// The JSON at the end of a source for CUDA.
 std::string source_info(const std::string& source);
 
+/// Whether kernels are optimised as far as they can be (MEGALITH_OPTIMIZE). Throws UserError if it says something else than
+/// full or little.
+bool optimizes_fully();
+
 /// The flags that the source is written for, beside --gpu-architecture: as cpu_compile_flags() says.
 std::vector<std::string> cuda_compile_flags(const std::string& architecture);
 

@@ -155,10 +155,7 @@ Products chosen_products() {
 std::vector<std::string> common_flags() {
   // The kernel runs where it is compiled; the CPU is part of the cache key.
   std::vector<std::string> flags = {"-march=native", "-Wall", "-Wextra"};
-  const std::string optimize = option_value("MEGALITH_OPTIMIZE");
-  MEGALITH_CHECK(optimize == "full" || optimize == "little", "MEGALITH_OPTIMIZE is \"{}\", want full or little",
-                 optimize);
-  if (optimize == "little") flags.push_back("-O1");  // the last one counts
+  if (!codegen::optimizes_fully()) flags.push_back("-O1");  // the last one counts
   const Products products = chosen_products();
   if (products == Products::bf16) flags.push_back("-DMEGALITH_BF16_PRODUCTS");
   if (products == Products::amx) {

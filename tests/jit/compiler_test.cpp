@@ -15,6 +15,7 @@
 #include "megalith/base/amx.h"
 #include "megalith/base/error.h"
 #include "megalith/base/file.h"
+#include "megalith/codegen/emit.h"
 #include "megalith/jit/build.h"
 #include "megalith/jit/library.h"
 
@@ -351,6 +352,12 @@ TEST(Compiler, KernelsAreOptimisedAsTheVariableSays) {
   EXPECT_NE(build_key(request), key) << "one kernel would be taken for the other";
   optimize.set("full");
   EXPECT_EQ(build_key(request), key);
+  const auto is_quick = [] {
+    return std::ranges::count(codegen::cuda_compile_flags("sm_90a"), std::string("--Ofast-compile=max")) > 0;
+  };
+  EXPECT_FALSE(is_quick());
+  optimize.set("little");
+  EXPECT_TRUE(is_quick());
   optimize.set("fast");
   EXPECT_EQ(message_of<UserError>([] { common_flags(); }), "MEGALITH_OPTIMIZE is \"fast\", want full or little");
 }
