@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <isl/aff.h>
-#include <isl/constraint.h>
 #include <isl/set.h>
 
 #include <algorithm>
@@ -11,15 +9,16 @@
 #include <set>
 #include <span>
 
-#include "megalith/base/capacity_error.h"
 #include "megalith/base/error.h"
 #include "megalith/base/plain_text.h"
 #include "megalith/codegen/loop_expression.h"
 #include "megalith/codegen/loop_pack.h"
+#include "megalith/codegen/loop_storage.h"
 #include "megalith/codegen/source_text.h"
 #include "megalith/kernels/embedded.h"
 #include "megalith/loop/access.h"
 #include "megalith/loop/domain.h"
+#include "megalith/loop/implied.h"
 #include "megalith/loop/lex.h"
 #include "megalith/loop/parallel.h"
 #include "megalith/loop/rules.h"
@@ -40,59 +39,12 @@ using loop::Space;
 using loop::TensorArgument;
 
 constexpr const char* kAxes[] = {"blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z"};
-// What a function on a CPU may keep in its frame, and a thread or a block on a GPU; more is the caller's.
-constexpr int64_t kMaxFrame = 64 << 10, kMaxThread = 4 << 10, kMaxShared = 48 << 10;
 
 // "max(a, max(b, c))".
 std::string folded(const std::vector<std::string>& bounds, const char* combine) {
   std::string text = bounds.back();
   for (size_t i = bounds.size() - 1; i-- > 0;) text = fmt::format("{}({}, {})", combine, bounds[i], text);
   return text;
-}
-
-// Bounds of the last dimension that follow from the others because numbers are whole: with n mod 16 = 0 and 16 * o < n,
-// p < n - 16 * o says no more than p < 16. isl drops by itself what follows for fractions, too.
-isl::set without_implied(const isl::set& set) {
-  const isl::set simple = isl::manage(isl_set_compute_divs(set.coalesce().release()));
-  std::vector<isl::basic_set> pieces;
-  simple.foreach_basic_set([&](const isl::basic_set& piece) { pieces.push_back(piece); });
-  if (pieces.size() != 1 || isl_basic_set_dim(pieces[0].get(), isl_dim_div) <= 0) return set;
-  const auto last = static_cast<unsigned>(isl_set_dim(set.get(), isl_dim_set)) - 1;
-  std::vector<isl_constraint*> constraints;
-  isl_constraint_list* list = isl_basic_set_get_constraint_list(pieces[0].get());
-  for (int i = 0; i < isl_constraint_list_n_constraint(list); ++i)
-    constraints.push_back(isl_constraint_list_get_constraint(list, i));
-  isl_constraint_list_free(list);
-  const auto all_but = [&](size_t without) {
-    isl_basic_set* rest = isl_basic_set_universe(set.space().release());
-    for (size_t i = 0; i < constraints.size(); ++i)
-      if (i != without && constraints[i])
-        rest = isl_basic_set_add_constraint(rest, isl_constraint_copy(constraints[i]));
-    return rest;
-  };
-  // 1 for a lower bound of the last dimension, -1 for an upper one, 0 for what is none or says it by a quotient.
-  const auto side = [&](isl_constraint* constraint) {
-    if (!constraint || isl_constraint_is_equality(constraint) == isl_bool_true) return 0;
-    isl_constraint* whole = isl_constraint_copy(constraint);
-    const auto num_divs = static_cast<unsigned>(isl_constraint_dim(whole, isl_dim_div));
-    const isl::val factor = isl::manage(isl_constraint_get_coefficient_val(whole, isl_dim_set, static_cast<int>(last)));
-    const bool by_quotient = isl_constraint_involves_dims(whole, isl_dim_div, 0, num_divs) == isl_bool_true;
-    isl_constraint_free(whole);
-    return by_quotient ? 0 : isl_val_sgn(factor.get());
-  };
-  for (size_t i = 0; i < constraints.size(); ++i) {
-    const int own = side(constraints[i]);
-    const auto others =
-        std::ranges::count_if(constraints, [&](isl_constraint* other) { return own != 0 && side(other) == own; });
-    if (others < 2) continue;
-    isl_aff* less = isl_aff_add_constant_si(isl_aff_neg(isl_constraint_get_aff(constraints[i])), -1);
-    const isl::basic_set broken = isl::manage(isl_basic_set_add_constraint(all_but(i), isl_inequality_from_aff(less)));
-    if (broken.is_empty()) constraints[i] = isl_constraint_free(constraints[i]);
-  }
-  isl_basic_set* result = all_but(constraints.size());
-  for (isl_constraint* constraint : constraints) isl_constraint_free(constraint);
-  const isl::set fewer = isl::manage(isl_set_from_basic_set(result));
-  return fewer.is_equal(set) ? fewer : set;
 }
 
 void make_whole(Expr& expr) {
@@ -120,6 +72,7 @@ class LoopEmitter {
         is_emulated_(target == LoopTarget::emulated),
         domains_(kernel_),
         parallel_(loop::make_parallel(kernel)),
+        storage_(kernel_, parallel_, is_gpu_, is_emulated_),
         expressions_(
             kernel_,
             [this](const std::string& tensor, const std::vector<std::string>& index) { return element(tensor, index); },
@@ -132,7 +85,6 @@ class LoopEmitter {
 
   LoopSource run() {
     check_names();
-    find_contracted();
     emit(parallel_.nest, {}, loop::parameter_context(kernel_));
     result_.text = header();
     result_.text += body_ + (is_emulated_ ? "  }\n}\n" : "}\n");
@@ -146,7 +98,10 @@ class LoopEmitter {
     } else {
       result_.prelude += "using namespace megalith::kernels;\n\n";
     }
-    for (size_t at; (at = result_.prelude.find("#pragma once\n")) != std::string::npos;) result_.prelude.erase(at, 13);
+    // What headers need of each other is all there.
+    for (const char* line : {"#pragma once\n", "#include \"megalith/"})
+      for (size_t at; (at = result_.prelude.find(line)) != std::string::npos;)
+        result_.prelude.erase(at, result_.prelude.find('\n', at) + 1 - at);
     for (size_t axis = 0; axis < 3; ++axis) result_.threads[axis] = parallel_.num_threads[axis + 3];
     find_blocks();
     return std::move(result_);
@@ -158,10 +113,10 @@ class LoopEmitter {
   const bool is_gpu_, is_emulated_;
   loop::Domains domains_;
   loop::Parallel parallel_;
+  LoopStorage storage_;
   LoopExpressions expressions_;
   LoopSource result_;
   std::string prefix_, comment_, body_, declarations_;
-  std::map<std::string, std::set<size_t>> contracted_;  // axes that each thread has one element of
   int depth_ = 1, num_reductions_ = 0;
   const loop::Instruction* instruction_ = nullptr;
   std::set<std::string> packed_tensors_;  // some of whose elements move at once
@@ -207,78 +162,10 @@ class LoopEmitter {
   }
 
   const TensorArgument& tensor(const std::string& name) const { return *kernel_.find_tensor(name); }
-  bool is_own(const std::string& name) const { return contracted_.contains(name); }
-
-  // Temporaries of a thread or a block: an axis whose subscript is everywhere the same expression of the thread's indices, or of
-  // its block's, holds one element for each.
-  void find_contracted() {
-    for (const auto& [name, space] : parallel_.spaces) {
-      if (space == Space::global) continue;
-      std::set<size_t> axes =
-          is_gpu_ ? own_axes(name, space == Space::warp ? Space::thread : space) : std::set<size_t>();
-      if (is_gpu_ && space == Space::warp) axes.insert(parallel_.lane_axes.at(name));
-      if (has_size(name, axes)) contracted_[name] = std::move(axes);
-    }
-  }
-  std::set<size_t> own_axes(const std::string& name, Space space) const {
-    std::set<size_t> axes;
-    for (size_t d = 0; d < tensor(name).shape.size(); ++d) axes.insert(d);
-    for (size_t i = 0; i < kernel_.instructions.size(); ++i)
-      loop::visit_expressions(kernel_.instructions[i], [&](const Expr& expr, const loop::Place&) {
-        if (expr.kind != Expr::Kind::subscript || expr.name != name) return;
-        for (size_t d = 0; d < expr.args.size(); ++d)
-          if (const std::string own = own_index(i, expr.args[d], space);
-              own.empty() || own != first_index(name, d, space))
-            axes.erase(d);
-      });
-    return axes;
-  }
-  // The subscript with the axes in place of the inames that are tagged with them; "" if anything else has a name in it.
-  std::string own_index(size_t instruction, const Expr& index, Space space) const {
-    Expr of_axes = index;
-    return name_axes(instruction, of_axes, space) ? loop::print(of_axes) : "";
-  }
-  bool name_axes(size_t instruction, Expr& index, Space space) const {
-    if (index.kind == Expr::Kind::name) {
-      for (int axis = 0; axis < (space == Space::thread ? loop::kNumAxes : 3); ++axis)
-        if (parallel_.iname(instruction, axis) == index.name) {
-          index.name = fmt::format("axis_{}", axis);
-          return true;
-        }
-      return false;
-    }
-    return index.kind != Expr::Kind::subscript &&
-           std::ranges::all_of(index.args, [&](Expr& part) { return name_axes(instruction, part, space); });
-  }
-  std::string first_index(const std::string& name, size_t d, Space space) const {
-    for (size_t i = 0; i < kernel_.instructions.size(); ++i)
-      if (kernel_.instructions[i].target.name == name)
-        return own_index(i, kernel_.instructions[i].target.args[d], space);
-    return "";
-  }
-
-  int64_t element_bytes(const TensorArgument& tensor) const { return dtype_bytes(*tensor.dtype); }
-  // Whether the temporary can stand in the function: its size is a number, and small.
-  bool has_size(const std::string& name, const std::set<size_t>& without) const {
-    const int64_t bytes = bytes_of(name, without);
-    if (bytes < 0) return false;
-    return is_gpu_ || bytes <= kMaxFrame;
-  }
-  int64_t bytes_of(const std::string& name, const std::set<size_t>& without) const {
-    int64_t bytes = element_bytes(tensor(name));
-    for (size_t d = 0; d < tensor(name).shape.size(); ++d) {
-      if (without.contains(d)) continue;
-      const auto size = loop::constant_value(tensor(name).shape[d]);
-      if (!size || __builtin_mul_overflow(bytes, std::max<int64_t>(*size, 0), &bytes)) return -1;
-    }
-    return bytes;
-  }
-
   std::string element(const std::string& name, const std::vector<std::string>& index) const {
-    const auto contracted = contracted_.find(name);
     std::string flat;
     for (size_t d = 0; d < index.size(); ++d) {
-      if (contracted != contracted_.end() && contracted->second.contains(d)) continue;
+      if (storage_.is_contracted(name, d)) continue;
       if (flat.empty()) {
         flat = index[d];
         continue;
@@ -290,11 +177,11 @@ class LoopEmitter {
           fmt::format("{} * {}{}", is_whole ? flat : "(" + flat + ")",
                       size.find(' ') == std::string::npos ? size : "(" + size + ")", is_first ? "" : " + " + index[d]);
     }
-    const bool is_own = is_emulated_ && contracted != contracted_.end();
-    std::string of_thread = is_own && parallel_.spaces.at(name) == Space::thread ? "[thread]" : "";
+    const bool is_of_thread = is_emulated_ && storage_.is_own(name);
+    std::string of_thread = is_of_thread && parallel_.spaces.at(name) == Space::thread ? "[thread]" : "";
     const auto lane_axis = parallel_.lane_axes.find(name);
     const std::string lane = lane_axis == parallel_.lane_axes.end() ? "" : index[lane_axis->second];
-    if (is_own && !lane.empty()) of_thread = fmt::format("[thread / {0} * {0} + {1}]", loop::kWarpThreads, lane);
+    if (is_of_thread && !lane.empty()) of_thread = fmt::format("[thread / {0} * {0} + {1}]", loop::kWarpThreads, lane);
     std::string text = fmt::format("{}{}[{}]", name, of_thread, flat.empty() ? "0" : flat);
     if (is_kernel() && !lane.empty()) {
       const auto exchanged = packed_.find(text + "@" + lane);
@@ -323,8 +210,8 @@ class LoopEmitter {
     for (const TensorArgument& tensor : kernel_.tensors)
       if (tensor.role != loop::Role::temporary) argument(tensor, tensor.role != loop::Role::input);
     for (const TensorArgument& tensor : kernel_.tensors)
-      if (tensor.role == loop::Role::temporary && !is_own(tensor.name)) {
-        check_may_be_global(tensor);
+      if (tensor.role == loop::Role::temporary && !storage_.is_own(tensor.name)) {
+        storage_.check_may_be_callers(tensor);
         argument(tensor, true);
         result_.scratch.push_back(tensor.name);
       }
@@ -343,7 +230,7 @@ class LoopEmitter {
       result_.attributes.push_back(attribute.name);
     }
     if (is_emulated_) lines += emulation();
-    lines += own_temporaries();
+    lines += storage_.declarations(packed_tensors_);
     if (!is_kernel())
       return fmt::format(
           "{}extern \"C\" void {}([[maybe_unused]] void* const* tensors, [[maybe_unused]] const i64* sizes,\n"
@@ -370,64 +257,6 @@ class LoopEmitter {
         "  [[maybe_unused]] const Index blockIdx{{block % blocks[0], block / blocks[0] % blocks[1], "
         "block / (blocks[0] * blocks[1])}};\n",
         threads(0), threads(1), result_.sizes.size(), threads(0) * threads(1) * threads(2));
-  }
-
-  void check_may_be_global(const TensorArgument& tensor) const {
-    const bool is_alone = std::ranges::none_of(parallel_.has_axis, std::identity());  // of one thread
-    MEGALITH_CHECK(!is_gpu_ || is_alone || parallel_.spaces.at(tensor.name) == Space::global,
-                   "{} {} is {}, and its size is no number: fix what it depends on", prefix_, tensor.name,
-                   space_name(parallel_.spaces.at(tensor.name)));
-  }
-
-  // Memory that temporaries of a block, or on a CPU all, have in common: as much as the largest of them takes.
-  std::map<std::string, int64_t> pool_bytes() const {
-    std::map<std::string, int64_t> pools;
-    for (const auto& [name, axes] : contracted_) {
-      if (tensor(name).storage.empty() || (is_gpu_ && parallel_.spaces.at(name) != Space::block)) continue;
-      int64_t& bytes = pools[tensor(name).storage];
-      bytes = std::max(bytes, bytes_of(name, axes));
-    }
-    return pools;
-  }
-
-  std::string own_temporaries() const {
-    std::string lines;
-    int64_t shared = 0;
-    const std::map<std::string, int64_t> pools = pool_bytes();
-    for (const auto& [pool, bytes] : pools) {
-      const TensorArgument& first = *std::ranges::find(kernel_.tensors, pool, &TensorArgument::storage);
-      const bool is_packed =
-          std::ranges::any_of(packed_tensors_, [&](const std::string& name) { return tensor(name).storage == pool; });
-      lines += fmt::format("  {}{}{} {}[{}];\n", is_gpu_ && !is_emulated_ ? "__shared__ " : "",
-                           is_packed ? "alignas(16) " : "", LoopExpressions::element_type(*first.dtype), pool,
-                           std::max<int64_t>(1, bytes / element_bytes(first)));
-      if (is_gpu_) shared += bytes;
-    }
-    for (const auto& [name, axes] : contracted_) {
-      if (pools.contains(tensor(name).storage)) {
-        lines += fmt::format("  {}* const {} = {};\n", LoopExpressions::element_type(*tensor(name).dtype), name,
-                             tensor(name).storage);
-        continue;
-      }
-      const bool is_shared = is_gpu_ && parallel_.spaces.at(name) == Space::block;
-      const int64_t bytes = bytes_of(name, axes);
-      if (is_shared) shared += bytes;
-      if (is_kernel() && !is_shared && bytes > kMaxThread)
-        throw CapacityError(
-            fmt::format("{} {} would take {} bytes of each thread, at most {}: subscript it by the inames of threads, "
-                        "or make it shared",
-                        prefix_, name, bytes, kMaxThread));
-      const bool is_everyones = is_shared || !is_gpu_;
-      const char* before = is_emulated_ ? "" : is_shared ? "__shared__ " : "";
-      lines += fmt::format("  {}{}{} {}{}[{}];\n", before, packed_tensors_.contains(name) ? "alignas(16) " : "",
-                           LoopExpressions::element_type(*tensor(name).dtype), name,
-                           is_emulated_ && !is_everyones ? "[kThreads]" : "",
-                           std::max<int64_t>(1, bytes / element_bytes(tensor(name))));
-    }
-    if (shared > kMaxShared)
-      throw CapacityError(
-          fmt::format("{} a block would take {} bytes of shared memory, at most {}", prefix_, shared, kMaxShared));
-    return lines;
   }
 
   // ---- the nest -----------------------------------------------------------------------------------------------------
@@ -558,12 +387,9 @@ class LoopEmitter {
     const std::function<int64_t(const std::string&)> begins = [this](const std::string& name) {
       return bytes_aligned(name);
     };
-    const std::vector<PackAccess> accesses =
-        find_packs(kernel_, instruction, node.iname, count, is_gpu_ ? kMostOnGpu : kMostOnCpu, wanted,
-                   is_gpu_ ? begins : nullptr, [this](const std::string& name, size_t axis) {
-                     const auto contracted = contracted_.find(name);
-                     return contracted != contracted_.end() && contracted->second.contains(axis);
-                   });
+    const std::vector<PackAccess> accesses = find_packs(
+        kernel_, instruction, node.iname, count, is_gpu_ ? kMostOnGpu : kMostOnCpu, wanted, is_gpu_ ? begins : nullptr,
+        [this](const std::string& name, size_t axis) { return storage_.is_contracted(name, axis); });
     if (!is_gpu_ && ((count & (count - 1)) != 0 || !is_of_vectors(kernel_, instruction, node.iname, accesses)))
       return false;
     if (accesses.empty()) return false;
@@ -637,7 +463,7 @@ class LoopEmitter {
   // At a multiple of how many bytes the tensor begins, if its elements may move at once.
   int64_t bytes_aligned(const std::string& name) const {
     if (tensor(name).role != loop::Role::temporary) return aligned_.contains(name) ? 16 : 0;
-    return is_own(name) && parallel_.spaces.at(name) == Space::block ? 16 : 0;
+    return storage_.is_own(name) && parallel_.spaces.at(name) == Space::block ? 16 : 0;
   }
 
   std::optional<int> axis_of(const NestNode& node) const {
@@ -647,7 +473,8 @@ class LoopEmitter {
   // `set`, of one dimension more than `implemented`, as far as the loops around get there: bounds that follow from theirs go.
   static isl::set narrowed(const isl::set& set, const isl::set& implemented) {
     isl::set wider = isl::manage(isl_set_add_dims(implemented.copy(), isl_dim_set, 1));
-    return without_implied(set.intersect(isl::manage(isl_set_reset_space(wider.release(), set.space().release()))));
+    return loop::without_implied(
+        set.intersect(isl::manage(isl_set_reset_space(wider.release(), set.space().release()))));
   }
 
   void open_loop(const std::string& iname, const loop::LoopBounds& bounds) {

@@ -2,6 +2,8 @@
 // once, which is what loops are tagged `vec` for; maxima that keep NaN. Freestanding, as prelude.h.
 #pragma once
 
+#include "megalith/kernels/cpu/prelude.h"
+
 namespace megalith::kernels {
 
 // The larger (smaller) one, NaN if either is. On a GPU an instruction, since sm_80.
