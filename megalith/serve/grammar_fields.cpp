@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "megalith/base/json_quote.h"
+#include "megalith/model/json.h"
 #include "megalith/serve/json_text.h"
 
 namespace megalith::serve {
@@ -14,7 +16,7 @@ using grammar::GrammarSource;
 namespace {
 
 constexpr size_t kMaxChoices = 4096;
-constexpr const char* kFormats = "\"text\", \"json_object\" or \"json_schema\"";
+constexpr const char* kFormats = "\"text\", \"json_object\", \"json_schema\" or \"structural_tag\"";
 
 // As an object, true or false, or as the text of one, which vLLM takes, too.
 GrammarSource schema_of(const JsonValue& value) {
@@ -35,6 +37,26 @@ GrammarSource choice_of(const JsonValue& value) {
 GrammarSource rules_of(const JsonValue& value) { return {GrammarKind::ebnf, value.string()}; }
 GrammarSource regex_of(const JsonValue& value) { return {GrammarKind::regex, value.string()}; }
 
+// Text in which parts are of given forms, as an object or the text of one, as vLLM takes it: {"format": ...} in xgrammar's words
+// (https://xgrammar.mlc.ai/docs/), or the older {"triggers": [...], "structures": [{"begin", "schema", "end"}]}, where JSON of a schema stands
+// between `begin` and `end` wherever a sequence says a trigger, with which `begin` starts.
+GrammarSource tag_of(const JsonValue& value) {
+  if (value.is_string()) return tag_of(JsonFile::parse(value.string(), "the structural tag", true).root());
+  std::string format;
+  if (const auto whole = value.find("format")) {
+    format = json_text(*whole);
+  } else {
+    for (const JsonValue& one : value.at("structures").elements())
+      format +=
+          fmt::format(R"({}{{"type":"tag","begin":{},"content":{{"type":"json_schema","json_schema":{}}},"end":{}}})",
+                      format.empty() ? "" : ",", json_quote(one.at("begin").string()), json_text(one.at("schema")),
+                      json_quote(one.at("end").string()));
+    format = fmt::format(R"({{"type":"triggered_tags","triggers":{},"tags":[{}]}})", json_text(value.at("triggers")),
+                         format);
+  }
+  return {GrammarKind::tag, R"({"type":"structural_tag","format":)" + format + "}"};
+}
+
 // {"type": ..., "json_schema": {"schema": ...}}, or with the schema's members beside the type, as in /v1/responses.
 std::optional<GrammarSource> format_of(const JsonValue& value, bool is_flat) {
   const std::string& type = value.at("type").string();
@@ -43,6 +65,7 @@ std::optional<GrammarSource> format_of(const JsonValue& value, bool is_flat) {
     const auto schema = value.find("schema");  // of llama-server
     return schema && !is_flat ? schema_of(*schema) : GrammarSource{GrammarKind::json};
   }
+  if (type == "structural_tag") return tag_of(value);
   if (type != "json_schema") value.at("type").fail(fmt::format("is \"{}\", want {}", type, kFormats));
   return schema_of(is_flat ? value.at("schema") : value.at("json_schema").at("schema"));
 }
@@ -52,18 +75,21 @@ std::optional<GrammarSource> structured_of(const JsonValue& value) {
     const char* key;
     GrammarSource (*read)(const JsonValue&);
   };
-  constexpr Form kForms[] = {{"json", schema_of}, {"regex", regex_of}, {"choice", choice_of}, {"grammar", rules_of}};
+  constexpr Form kForms[] = {{"json", schema_of},
+                             {"regex", regex_of},
+                             {"choice", choice_of},
+                             {"grammar", rules_of},
+                             {"structural_tag", tag_of}};
   std::optional<GrammarSource> found;
   const auto take = [&](GrammarSource source) {
-    if (found) value.fail("has several forms of an answer, want one of json, regex, choice, grammar and json_object");
+    if (found)
+      value.fail(
+          "has several forms of an answer, want one of json, regex, choice, grammar, structural_tag and json_object");
     found = std::move(source);
   };
   for (const Form& form : kForms)
     if (const auto one = value.find(form.key)) take(form.read(*one));
   if (const auto any = value.find("json_object"); any && any->boolean()) take({GrammarKind::json});
-  if (value.find("structural_tag"))
-    throw ApiError::unsupported("\"structured_outputs\" has a structural tag, but this server has none of them yet",
-                                "structured_outputs");
   return found;
 }
 

@@ -33,13 +33,14 @@ const std::vector<MemberSchema>& member_schemas() {
                 R"({"name":{"type":"string"},"parameters":{"type":"object"}}}}}})"},
       {"tool_choice", R"({"anyOf":[{"enum":["auto","none","required"]},{"type":"object","required":["type"]}]})"},
       {"response_format", R"({"type":"object","required":["type"],"properties":)"
-                          R"({"type":{"enum":["text","json_object","json_schema"]},)"
+                          R"({"type":{"enum":["text","json_object","json_schema","structural_tag"]},)"
                           R"("json_schema":{"type":"object","required":["schema"]}}})"},
       {"text", R"({"type":"object","properties":{"format":{"type":["object","null"],"required":["type"]}}})"},
       {"structured_outputs",
        R"({"type":"object","properties":{"json":{"type":["object","boolean","string","null"]},)"
        R"("regex":{"type":["string","null"]},"choice":{"type":["array","null"],"items":{"type":"string"}},)"
-       R"("grammar":{"type":["string","null"]},"json_object":{"type":["boolean","null"]}}})"},
+       R"("grammar":{"type":["string","null"]},"structural_tag":{"type":["object","string","null"]},)"
+       R"("json_object":{"type":["boolean","null"]}}})"},
       {"guided_json", kJsonSchema},
       {"guided_regex", R"({"type":"string"})"},
       {"guided_choice", R"({"type":"array","minItems":1,"items":{"type":"string"}})"},

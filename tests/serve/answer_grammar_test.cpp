@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "megalith/base/json_quote.h"
 #include "megalith/serve/api_error.h"
 #include "megalith/serve/call_grammar.h"
 #include "megalith/serve/prepare.h"
@@ -96,6 +97,30 @@ TEST(AnswerGrammar, EachMemberSaysTheSame) {
   for (const char* members : {R"("response_format":{"type":"text"},)", R"("response_format":null,)",
                               R"("structured_outputs":{},)", R"("grammar":"",)"})
     EXPECT_FALSE(Taker(test::storyteller(), members).has_grammar()) << members;
+}
+
+// In xgrammar's words and in the older form, as an object and as the text of one.
+TEST(AnswerGrammar, OfAStructuralTagIsForPartsOfTheText) {
+  NEEDS_GRAMMARS();
+  const std::string format = R"({"type":"triggered_tags","triggers":["<f"],"tags":[{"type":"tag","begin":"<f>",)"
+                             R"("content":{"type":"json_schema","json_schema":)" +
+                             kSchema + R"(},"end":"</f>"}]})",
+                    structures =
+                        R"("triggers":["<f"],"structures":[{"begin":"<f>","schema":)" + kSchema + R"(,"end":"</f>"}])";
+  const std::vector<std::pair<Api, std::string>> all = {
+      {Api::chat, R"("response_format":{"type":"structural_tag","format":)" + format + "},"},
+      {Api::completion, R"("response_format":{"type":"structural_tag",)" + structures + "},"},
+      {Api::responses, R"("text":{"format":{"type":"structural_tag","format":)" + format + "}},"},
+      {Api::chat, R"("structured_outputs":{"structural_tag":{)" + structures + "}},"},
+      {Api::chat, R"("structured_outputs":{"structural_tag":)" + json_quote("{" + structures + "}") + "},"},
+  };
+  for (const auto& [api, members] : all) {
+    const Taker taker(test::storyteller(), members, api);
+    EXPECT_TRUE(taker.takes("Once <b> <f>" + kGood + "</f> and <f>" + kGood + "</f>.")) << members;
+    EXPECT_TRUE(taker.takes("Once")) << members;
+    EXPECT_FALSE(taker.takes("Once <f>" + kBad + "</f>")) << members;
+    EXPECT_FALSE(taker.takes("Once <f>" + kGood)) << members;
+  }
 }
 
 TEST(AnswerGrammar, ForcesACallInTheModelsForm) {

@@ -330,6 +330,8 @@ def test_answers_of_other_forms(client):
 
     assert say(structured_outputs={"choice": ["yes", "no"]}) in ("yes", "no")
     assert re.fullmatch("[a-f]{3}-[0-9]{2}", say(structured_outputs={"regex": "[a-f]{3}-[0-9]{2}"}))
+    tag = {"type": "tag", "begin": "Yes", "content": {"type": "regex", "pattern": " [0-9]{2}"}, "end": "!"}
+    assert re.fullmatch("Yes [0-9]{2}!", say(response_format={"type": "structural_tag", "format": tag}))
     assert re.fullmatch("(la ){3}", say(grammar='root ::= line line line\nline ::= "la "'))
     made = client.completions.create(model="storyteller", prompt="So:", max_tokens=60, extra_body={"guided_choice": ["a", "b"]}, n=3)
     assert all(choice.text in ("a", "b") and choice.finish_reason == "stop" for choice in made.choices)
