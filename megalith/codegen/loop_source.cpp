@@ -383,13 +383,14 @@ class LoopEmitter {
     const int64_t count = isl_val_get_num_si(most.get()) + 1;
     std::vector<std::string> ends = bounds.upper;
     if (count < 2 || std::erase(ends, fmt::format("{}", count)) != 1) return false;
-    constexpr int64_t kMostOnGpu = 16, kMostOnCpu = 32;  // bytes: ld.global.v4, and AVX's vectors
+    constexpr int64_t kMaxGpuBytes = 16, kMaxCpuBytes = 32;  // ld.global.v4, and AVX's vectors
     const std::function<int64_t(const std::string&)> begins = [this](const std::string& name) {
       return bytes_aligned(name);
     };
-    const std::vector<PackAccess> accesses = find_packs(
-        kernel_, instruction, node.iname, count, is_gpu_ ? kMostOnGpu : kMostOnCpu, wanted, is_gpu_ ? begins : nullptr,
-        [this](const std::string& name, size_t axis) { return storage_.is_contracted(name, axis); });
+    const std::vector<PackAccess> accesses =
+        find_packs(kernel_, instruction, node.iname, count, is_gpu_ ? kMaxGpuBytes : kMaxCpuBytes, wanted,
+                   is_gpu_ ? begins : nullptr,
+                   [this](const std::string& name, size_t axis) { return storage_.is_contracted(name, axis); });
     if (!is_gpu_ && ((count & (count - 1)) != 0 || !is_of_vectors(kernel_, instruction, node.iname, accesses)))
       return false;
     if (accesses.empty()) return false;
