@@ -1,7 +1,8 @@
 // y[t, n] = sum over k of x[t, k] * weight[n, k], for up to 512 rows of activations, with weights from the stream:
 // batches and prompts. Activations are the first operand of the multiplication, in registers, straight from the L2: a
 // lane's share of 16 rows lies together (kernels/row_blocks.h). Weights are the second, read by the tensor cores out of
-// the ring: so neither passes through shared memory more often than once, which is what bounds other ways to do this.
+// the ring: so neither passes through shared memory more often than once, which is what bounds other ways to do this. Of more
+// than 128 rows sums leave no registers for activations, which the tensor cores then read from a ring, too (gemm_own_rows.cuh).
 //
 // Of up to 64 rows of activations all four warpgroups of the block have all of them; of up to 128, two have each half; of
 // more, each has a quarter of those of a task, 256 at most, so its sums are complete, and leave from where they were formed,
