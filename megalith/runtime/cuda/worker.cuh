@@ -248,6 +248,11 @@ inline u32 few_copies(const Launch& launch, u32 worker) {
   return waits_for_words && kFewCopies < kCopies ? 1 : kFewCopies;
 }
 
+/// Whether a phase is over. Where nothing else is to be done meanwhile the warp may sleep a little.
+inline bool loader_looks(Barrier* barrier, u32 parity) {
+  return kMaxAhead > 0 ? kernels::barrier_is_past(barrier, parity) : kernels::barrier_passed(barrier, parity);
+}
+
 /// By the loader warp. Copies under way write to shared memory, so the block may not end before they have.
 inline void loader_warp_run(const Launch& launch, u32 worker) {
   if (launch.streams == nullptr || kernels::kRingSlots == 0) return;
@@ -276,7 +281,7 @@ inline void loader_warp_run(const Launch& launch, u32 worker) {
     };
     bool is_over = false;
     u64 looked = 0;  // the last time that nothing was under way
-    while (!kernels::barrier_is_past(&kernels::ring_barriers().empty[slot], parity) && !is_over) {
+    while (!loader_looks(&kernels::ring_barriers().empty[slot], parity) && !is_over) {
       is_over = has_ended();
       const u64 now = kernels::profile_clock();
       ahead.ring_is_full(now);

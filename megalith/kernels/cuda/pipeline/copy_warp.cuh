@@ -22,7 +22,7 @@ template <class IsOver>
 inline void copy_warp_run(IsOver is_over) {
   u32 slot = 0, parity = 0, tile = 0;
   for (u32 asked = 0;; asked ^= 1) {
-    while (!all_of_warp(barrier_is_past(&copy_request.made, asked)))
+    while (!all_of_warp(barrier_passed(&copy_request.made, asked)))
       if (any_of_warp(is_over())) return;
     if (copy_request.what == Copied::keys)
       copy_keys(tile);
