@@ -83,9 +83,9 @@ std::string stream_constant(const graph::LoweredKernel& lowered) {
   const stream::Order order = ops::stream_order(*lowered.body->streamed, query);
   return fmt::format(
       "  static constexpr stream::Order kStream = {{.slices = {}, .group = {}, .chunks = {}, .part = {}, .turn = "
-      "{}}};\n"
+      "{}, .partners = {}}};\n"
       "  static constexpr bool kHoldsActivations = {};\n",
-      order.slices, order.group, order.chunks, order.part, order.turn,
+      order.slices, order.group, order.chunks, order.part, order.turn, order.partners,
       ops::holds_activations(*lowered.body->streamed, query));
 }
 

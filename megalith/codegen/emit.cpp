@@ -72,10 +72,11 @@ std::string write_worker_config(const EmittedSource& source, const graph::Worker
   return fmt::format(
       "{}namespace megalith::kernels {{\n\ninline constexpr WorkerConfig kWorkerConfig = {{\n    .shared_bytes = "
       "MEGALITH_SHARED_BYTES,\n    .area_bytes = {},\n    .stream_rows = {},\n    .table_rows = {},\n    .scale_bytes "
-      "= {},\n    .copies = {},\n    .prefetch = {},\n    .registers = {},\n}};\n\n}}  // namespace "
+      "= {},\n    .copies = {},\n    .prefetch = {},\n    .registers = {},\n    .has_partners = {},\n}};\n\n}}  // "
+      "namespace "
       "megalith::kernels\n\n",
       embedder.text(), source.area_bytes, source.stream_rows, source.table_rows, source.scale_bytes, worker.copies,
-      worker.prefetch, worker.registers);
+      worker.prefetch, worker.registers, source.has_partners);
 }
 
 // What a task gets from the worker loop, in one hand.
@@ -225,10 +226,11 @@ std::string kernel_info(const Dialect& dialect, const EmittedSource& source, con
   }
   return fmt::format(
       "{{\"version\": \"" MEGALITH_VERSION
-      "\", \"target\": \"{}\", \"scratch_bytes\": {}, \"area_bytes\": {}, \"stream_rows\": {}, {}\"bodies\": [{}], "
+      "\", \"target\": \"{}\", \"scratch_bytes\": {}, \"area_bytes\": {}, \"stream_rows\": {}, {}{}\"bodies\": [{}], "
       "\"checks\": [{}]}}",
       dialect.target, source.scratch_bytes, source.area_bytes, source.stream_rows,
       source.scale_bytes > 0 ? fmt::format("\"scale_bytes\": {}, ", source.scale_bytes) : "",
+      source.has_partners ? "\"has_partners\": true, " : "",
       names.empty() ? "" : fmt::format("\"{}\"", fmt::join(names, "\", \"")), fmt::join(checks, ", "));
 }
 
@@ -336,9 +338,11 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
       result.scratch_bytes = std::max(result.scratch_bytes, extras.scratch_bytes);
       if (lowered.body->area_bytes && dialect.worker == Level::block)
         result.area_bytes = std::max(result.area_bytes, lowered.body->area_bytes(graph::body_query(lowered)));
-      if (lowered.body->streamed)
+      if (lowered.body->streamed) {
         result.stream_rows =
             std::max(result.stream_rows, lowered.binding.sizes.at(lowered.body->streamed->activations));
+        result.has_partners |= ops::has_partners(*lowered.body->streamed, graph::body_query(lowered));
+      }
       // Who looks positions of tokens up calls them so; an operator of somebody else's may mean another thing by that.
       const auto tokens = lowered.binding.sizes.find("T");
       if (lowered.kernel.find_tensor("position") && tokens != lowered.binding.sizes.end())

@@ -18,6 +18,7 @@ struct EmittedSource {
   int64_t stream_rows = 0;    // of activations, at most, that bodies multiply with weights from a stream
   int64_t table_rows = 128;   // tokens of an iteration, at most, whose positions a worker on a GPU keeps
   int64_t scale_bytes = 0;    // beside each chunk of a stream, of weights in int8
+  bool has_partners = false;  // workers that work together (TaskGraph), which a GPU launches as clusters of two
   std::vector<std::vector<CheckText>> checks;  // per body, by number (checks.h)
 };
 

@@ -65,6 +65,8 @@ struct StreamedWeights {
   // The task axis that counts slices of `columns` columns of a row (split-K), one a task, and how many there are; "": a row is
   // whole.
   std::string slice_axis = {}, slice_count = {};
+  // Many rows of activations may be multiplied by two tasks together, half of the columns each (TaskGraph: partners).
+  bool may_have_partners = false;
 };
 
 /// Weights that a body reads in panels instead of row by row (kernels/panel_layout.h).

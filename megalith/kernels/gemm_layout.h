@@ -36,9 +36,9 @@ constexpr int wide_turn(int groups, int most) {
 
 /// Chunk by chunk of the columns, group by group of a turn of `n_parallel`. Which group and which turn suits a matrix:
 /// ops/stream_choices.h.
-constexpr Order wide_order(long long columns, int group, int matrices, int n_parallel) {
-  const long long width = wide_columns(group * matrices);
-  return {0, group, (columns + width - 1) / width, 1, n_parallel};
+constexpr Order wide_order(long long columns, int group, int matrices, int n_parallel, bool partners = false) {
+  const long long width = wide_columns(group * matrices), taken = partners ? columns / 2 : columns;
+  return {0, group, (taken + width - 1) / width, 1, n_parallel, partners};
 }
 
 /// Shared memory of a multiplication with many rows: what four warpgroups sum of a turn's rows of weights, with 64 rows

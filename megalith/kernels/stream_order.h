@@ -9,9 +9,12 @@ namespace megalith::stream {
 ///   With slices, for few rows of activations, a chunk has rows of one matrix: in a part of a group come those of the
 ///   first matrix, then those of the next.
 ///   Without, for many, it has rows of every matrix, and turns are alike to within a group (wide_turn()).
+///   With partners two tasks have a group together, half of its rows each: a task's chunks have all rows of the group, over
+///   half of the columns.
 struct Order {
   int slices = 0, group = 0;                 // as in PackRecord; rows of a chunk, of each matrix that it has
   long long chunks = 0, part = 0, turn = 0;  // of a group; of them, those of a part; most groups of a turn, 0: all
+  bool partners = false;
 
   bool operator==(const Order&) const = default;
 };

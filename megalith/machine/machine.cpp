@@ -18,12 +18,12 @@ constexpr int64_t kKiB = 1024;
 // over the multiprocessors.
 constexpr double kTaskNs = 500;
 constexpr std::array kGpus = {
-    Gpu{"sm_80", "A100", 108, 163 * kKiB, false, {18.9, 2890, 180, kTaskNs}},
-    Gpu{"sm_86", "A10, RTX 30", 84, 99 * kKiB, false, {11.1, 850, 425, kTaskNs}},
-    Gpu{"sm_89", "L4, L40S, RTX 40", 142, 99 * kKiB, false, {6.1, 2550, 645, kTaskNs}},
-    Gpu{"sm_90a", "H100, H200", 132, 227 * kKiB, true, {35, 7490, 507, kTaskNs}},
-    Gpu{"sm_100a", "B200", 148, 227 * kKiB, true, {54, 15200, 540, kTaskNs}},
-    Gpu{"sm_120a", "RTX 50, RTX PRO 6000", 188, 99 * kKiB, true, {9.5, 2680, 665, kTaskNs}},
+    Gpu{"sm_80", "A100", 108, 163 * kKiB, false, false, {18.9, 2890, 180, kTaskNs}},
+    Gpu{"sm_86", "A10, RTX 30", 84, 99 * kKiB, false, false, {11.1, 850, 425, kTaskNs}},
+    Gpu{"sm_89", "L4, L40S, RTX 40", 142, 99 * kKiB, false, false, {6.1, 2550, 645, kTaskNs}},
+    Gpu{"sm_90a", "H100, H200", 132, 227 * kKiB, true, true, {35, 7490, 507, kTaskNs}},
+    Gpu{"sm_100a", "B200", 148, 227 * kKiB, true, true, {54, 15200, 540, kTaskNs}},
+    Gpu{"sm_120a", "RTX 50, RTX PRO 6000", 188, 99 * kKiB, true, true, {9.5, 2680, 665, kTaskNs}},
 };
 constexpr std::string_view kTuned = "sm_90a";
 

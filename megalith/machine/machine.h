@@ -25,6 +25,7 @@ struct Gpu {
   int multiprocessors;            // of the largest of them
   int64_t shared_bytes;           // that a block may have, opted in
   bool copies_by_map;             // bulk copies that a tensor map describes (cp.async.bulk.tensor, PTX ISA 8.0)
+  bool has_clusters;              // blocks that write to each other's shared memory (PTX ISA 7.8)
   WorkerRates rates;
 };
 

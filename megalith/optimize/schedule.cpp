@@ -9,6 +9,7 @@
 #include "megalith/kernels/stream_limits.h"
 #include "megalith/ops/stream_choices.h"
 #include "megalith/optimize/goal.h"
+#include "megalith/optimize/uses.h"
 
 namespace megalith::optimize {
 
@@ -174,6 +175,17 @@ void check_stream(const graph::Graph& graph, const Schedule& schedule, size_t n)
                  node.op->name, node.name);
 }
 
+ops::StreamChoices choices_of(const Goal& goal, const graph::Graph& graph, size_t n,
+                              const graph::StreamedWeights& streamed) {
+  const Node& node = graph.nodes()[n];
+  ops::StreamChoices choices = ops::stream_choices(streamed, node.sizes);
+  if (!choices.contains("partners") || !goal.gpu().has_clusters) return choices;
+  const bool is_int8 = graph.tensor(operand(node, streamed.operands.front().c_str())).quant_columns > 0;
+  if (const int group = ops::partners_group(streamed, node.sizes, is_int8); group > 0)
+    choices["group"] = group, choices["partners"] = 1;
+  return choices;
+}
+
 }  // namespace
 
 Schedule make_schedule(const graph::Graph& graph, const std::string& target) {
@@ -184,7 +196,7 @@ Schedule make_schedule(const graph::Graph& graph, const std::string& target) {
   for (size_t n = 0; n < graph.nodes().size(); ++n) {
     const graph::TunedBody*& body = schedule.nodes[n].body;
     if (body && !leaves_room(goal, *body, graph::body_query(graph, graph.nodes()[n]))) body = nullptr;
-    if (body && body->streamed) schedule.nodes[n].stream = ops::stream_choices(*body->streamed, graph.nodes()[n].sizes);
+    if (body && body->streamed) schedule.nodes[n].stream = choices_of(goal, graph, n, *body->streamed);
   }
   if (goal.is_gpu()) schedule.worker = worker_of(most_streamed_rows(graph, schedule));
   std::vector<bool> flags = may_carry_flags(graph, schedule);

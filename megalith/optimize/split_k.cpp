@@ -30,6 +30,18 @@ int64_t slices_of(const Goal& goal, int64_t rows, int64_t outputs, int64_t colum
   return slices;
 }
 
+// Two workers that have a group together hand each other half of their sums (TaskGraph: partners), and nobody has to add up
+// slices behind them.
+bool partners_are_quicker(const Goal& goal, const Node& whole, int64_t slices, bool is_int8) {
+  const int64_t rows = whole.sizes.at("T"), step = whole.sizes.at("L"), outputs = whole.sizes.at("C") * step,
+                columns = whole.sizes.at("K");
+  if (!goal.gpu().has_clusters) return false;
+  const int group = ops::partners_group(outputs, columns, rows, step, is_int8);
+  return group > 0 &&
+         ops::wide_cycles_of_partners(outputs, group, columns, rows) <
+             ops::wide_cycles_of_slices(outputs, ops::wide_group(outputs * slices, 1, rows), columns, rows, slices);
+}
+
 }  // namespace
 
 int split_k(Graph& graph, const Goal& goal) {
@@ -39,9 +51,10 @@ int split_k(Graph& graph, const Goal& goal) {
     const Node whole = graph.nodes()[at];
     if (whole.op->name != "linear_add_rmsnorm_parts") continue;
     const int64_t rows = whole.sizes.at("T"), outputs = whole.sizes.at("C") * whole.sizes.at("L");
-    const int64_t slices =
-        slices_of(goal, rows, outputs, whole.sizes.at("K"), graph.tensor(operand(whole, "weight")).quant_columns > 0);
-    if (slices == 1) continue;
+    const int64_t columns = whole.sizes.at("K");
+    const bool is_int8 = graph.tensor(operand(whole, "weight")).quant_columns > 0;
+    const int64_t slices = slices_of(goal, rows, outputs, columns, is_int8);
+    if (slices == 1 || partners_are_quicker(goal, whole, slices, is_int8)) continue;
     graph.erase(whole.name);
     const int64_t all = outputs * slices, group = ops::wide_group(all, 1, rows);
     const auto part =

@@ -30,6 +30,8 @@
 //                and leaves at P0. A body checks subscripts that data decide, uses none that is outside, and notes the
 //                first one as a fault. Then its worker sets W2; a CPU's leaves without P5, so nobody takes what the
 //                body made.
+//                Two tasks that are partners (GPU; task/task_graph.h) meet in the middle of theirs, at barriers of their two
+//                blocks: what they hand each other is theirs alone, and orders nothing else. If W2 is set they do not.
 //   P4  -        (nothing is reset, nothing is freed: counters only grow)
 //   P5  signal   each of the task's events by a fetch-add with release order, after all stores of P3.
 //

@@ -34,7 +34,7 @@ void fields(auto& bytes, Is<StreamPart> auto& part) {
   bytes(part.row_begin, part.row_end, part.column_chunk, part.first_chunk);
 }
 void fields(auto& bytes, Is<stream::Order> auto& order) {
-  bytes(order.slices, order.group, order.chunks, order.part, order.turn);
+  bytes(order.slices, order.group, order.chunks, order.part, order.turn, order.partners);
 }
 void fields(auto& bytes, Is<WeightStream> auto& stream) {
   bytes(stream.node, stream.matrices, stream.order, stream.quant_columns);
@@ -43,7 +43,7 @@ void fields(auto& bytes, Is<Task> auto& task) {
   bytes(task.name, task.node, task.tile);
   bytes.regions(task, &Task::reads);
   bytes.regions(task, &Task::writes);
-  bytes(task.waits, task.signals, task.worker, task.cost_ns, task.stream);
+  bytes(task.waits, task.signals, task.worker, task.partner, task.cost_ns, task.stream);
 }
 void fields(auto& bytes, Is<Buffer> auto& buffer) {
   bytes(buffer.name, buffer.dtype, buffer.shape, buffer.memory, buffer.offset, buffer.bytes);
@@ -80,6 +80,7 @@ class Writer {
   template <class Enum>
   requires std::is_enum_v<Enum>
   void write(Enum value) { write(static_cast<int64_t>(value)); }
+  void write(bool value) { write(int64_t{value}); }
   void write(double value) { bytes_.append(reinterpret_cast<const char*>(&value), sizeof(value)); }
   void write(const std::string& text) {
     write(static_cast<int64_t>(text.size()));
@@ -174,6 +175,7 @@ class Reader {
 
   void read(int64_t& value) { value = integer(INT64_MIN, INT64_MAX); }
   void read(int& value) { value = static_cast<int>(integer(INT32_MIN, INT32_MAX)); }
+  void read(bool& value) { value = integer(0, 1) != 0; }
   void read(DType& value) { value = static_cast<DType>(integer(0, static_cast<int>(DType::i64))); }
   void read(Memory& value) { value = static_cast<Memory>(integer(0, std::size(kMemoryNames) - 1)); }
   void read(double& value) {

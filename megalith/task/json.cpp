@@ -81,14 +81,16 @@ std::string task_json(const Task& task) {
                   return fmt::format(R"({{"event": {}, "count": {}, "lag": {}}})", wait.event, wait.count, wait.lag);
                 }),
       fmt::join(task.signals, ", "), task.worker, std::isfinite(task.cost_ns) ? task.cost_ns : 0.0,
-      task.stream ? fmt::format(R"(, "stream": {})", part_json(*task.stream)) : "");
+      (task.partner >= 0 ? fmt::format(R"(, "partner": {})", task.partner) : "") +
+          (task.stream ? fmt::format(R"(, "stream": {})", part_json(*task.stream)) : ""));
 }
 
 std::string stream_json(const WeightStream& stream) {
   const stream::Order& order = stream.order;
   return fmt::format(
-      R"({{"node": {}, "matrices": [{}], "slices": {}, "group": {}, "chunks": {}, "part": {}, "turn": {}{}}})",
+      R"({{"node": {}, "matrices": [{}], "slices": {}, "group": {}, "chunks": {}, "part": {}, "turn": {}{}{}}})",
       stream.node, fmt::join(stream.matrices, ", "), order.slices, order.group, order.chunks, order.part, order.turn,
+      order.partners ? R"(, "partners": 1)" : "",
       stream.quant_columns > 0 ? fmt::format(R"(, "quant_columns": {})", stream.quant_columns) : "");
 }
 
@@ -259,7 +261,8 @@ StreamPart read_part(const JsonValue& value, const Place& place) {
 
 Task read_task(const JsonValue& value, const Place& place) {
   const Object object(
-      value, place, {"name", "node", "tile", "reads", "writes", "waits", "signals", "worker", "cost_ns", "stream"}, 1);
+      value, place,
+      {"name", "node", "tile", "reads", "writes", "waits", "signals", "worker", "cost_ns", "partner", "stream"}, 2);
   Task task;
   task.name = object("name", read_string);
   task.node = object("node", read_index);
@@ -270,13 +273,14 @@ Task read_task(const JsonValue& value, const Place& place) {
   task.signals = object("signals", read_list<int, read_index>);
   task.worker = object("worker", read_index);
   task.cost_ns = object("cost_ns", read_cost);
+  if (object.has("partner")) task.partner = object("partner", read_index);
   if (object.has("stream")) task.stream = object("stream", read_part);
   return task;
 }
 
 WeightStream read_stream(const JsonValue& value, const Place& place) {
-  const Object object(value, place, {"node", "matrices", "slices", "group", "chunks", "part", "turn", "quant_columns"},
-                      1);
+  const Object object(
+      value, place, {"node", "matrices", "slices", "group", "chunks", "part", "turn", "partners", "quant_columns"}, 2);
   WeightStream stream;
   stream.node = object("node", read_index);
   stream.matrices = object("matrices", read_list<int, read_index>);
@@ -285,6 +289,7 @@ WeightStream read_stream(const JsonValue& value, const Place& place) {
                   .chunks = object("chunks", read_size),
                   .part = object("part", read_size),
                   .turn = object("turn", read_size)};
+  if (object.has("partners")) stream.order.partners = object("partners", read_index) != 0;
   if (object.has("quant_columns")) stream.quant_columns = object("quant_columns", read_size);
   return stream;
 }

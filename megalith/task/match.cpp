@@ -79,8 +79,8 @@ std::string describe(const TaskGraph& tasks, const WeightStream& stream) {
     names.push_back(fmt::format("\"{}\"", tasks.buffers[static_cast<size_t>(matrix)].name));
   const stream::Order& order = stream.order;
   return fmt::format(
-      "{} with {} slices, groups of {} rows, {} chunks a group, parts of {}, turns of {}{}", fmt::join(names, ", "),
-      order.slices, order.group, order.chunks, order.part, order.turn,
+      "{} with {} slices, groups of {} rows, {} chunks a group, parts of {}, turns of {}{}{}", fmt::join(names, ", "),
+      order.slices, order.group, order.chunks, order.part, order.turn, order.partners ? ", of partners" : "",
       stream.quant_columns > 0 ? fmt::format(", in int8 with {} columns to a scale", stream.quant_columns) : "");
 }
 

@@ -51,7 +51,8 @@ int64_t multiple_of(const graph::TaskAxis& axis, const LoweredKernel& kernel) {
   if (!kernel.body || !kernel.body->streamed) return axis.multiple;
   const graph::StreamedWeights& streamed = *kernel.body->streamed;
   if (streamed.axis != axis.iname) return axis.multiple;
-  const int64_t group = ops::stream_order(streamed, graph::body_query(kernel)).group;
+  const stream::Order order = ops::stream_order(streamed, graph::body_query(kernel));
+  const int64_t group = order.partners ? order.group / 2 : order.group;
   if (streamed.step.empty()) return group;
   const std::map<std::string, int64_t>& sizes = kernel.binding.sizes;
   return ops::takes_steps(streamed, sizes.at(streamed.activations)) ? group / sizes.at(streamed.step) : axis.multiple;
@@ -62,6 +63,14 @@ int64_t multiple_of(const graph::TaskAxis& axis, const LoweredKernel& kernel) {
 bool comes_once(const graph::TaskAxis& axis, const LoweredKernel& kernel) {
   return kernel.body && kernel.body->streamed && kernel.body->streamed->axis != axis.iname &&
          kernel.body->streamed->slice_axis != axis.iname;
+}
+
+// How many values of the axis a task has that shares a group of streamed rows with its partner; 0: it has none.
+int64_t half_of_group(const graph::TaskAxis& axis, const LoweredKernel& kernel) {
+  return kernel.body && kernel.body->streamed && kernel.body->streamed->axis == axis.iname &&
+                 ops::has_partners(*kernel.body->streamed, graph::body_query(kernel))
+             ? multiple_of(axis, kernel)
+             : 0;
 }
 
 // How many values of the axis lie together in the layout of its weights and cannot be cut apart; the rest of a multiple
@@ -84,6 +93,11 @@ void check_tile(const Node& node, const LoweredKernel& kernel, const graph::Task
       "(node \"{}\")",
       node.op->name, tile, axis.iname, node.name);
   const int64_t grain = grain_of(axis, kernel, extent);
+  MEGALITH_CHECK(
+      half_of_group(axis, kernel) == 0 || tile == grain,
+      "[{}] tiles of {} along \"{}\", but two tasks share a group of its weights, half of its rows each: take "
+      "{} or leave it out, or take stream.partners=0 (node \"{}\")",
+      node.op->name, tile, axis.iname, grain, node.name);
   MEGALITH_CHECK(!comes_once(axis, kernel) || tile == grain,
                  "[{}] tiles of {} along \"{}\", but each row of its weights comes through a stream once, for {}: "
                  "take {} or leave it out (node \"{}\")",
@@ -102,6 +116,7 @@ std::vector<int64_t> cut_pieces(const graph::TaskAxis& axis, const LoweredKernel
                                 int64_t pieces) {
   if (counts_slices(axis.iname, kernel)) return cut_axis(extent, 1, extent, 0);
   if (comes_once(axis, kernel)) return cut_axis(extent, 1, 1, stream::tile_rows(extent));
+  if (const int64_t half = half_of_group(axis, kernel); half > 0) return cut_axis(extent, 1, 1, half);
   return cut_axis(extent, grain_of(axis, kernel, extent), pieces, 0);
 }
 
@@ -123,7 +138,7 @@ std::vector<std::vector<int64_t>> cut_axes(const Node& node, const graph::NodeSc
     const int64_t tile = chosen != schedule.tile.end()       ? chosen->second
                          : comes_once(axis, kernel)          ? stream::tile_rows(extents[i])
                          : counts_slices(axis.iname, kernel) ? 1
-                                                             : 0;
+                                                             : half_of_group(axis, kernel);
     if (chosen != schedule.tile.end()) check_tile(node, kernel, axis, tile, extents[i]);
     const auto pieces = schedule.pieces.find(axis.iname);
     const bool has_pieces = pieces != schedule.pieces.end();
@@ -184,7 +199,25 @@ class Partitioner {
         cut_axes(node, lowered_.schedule.nodes[static_cast<size_t>(node_index)],
                  lowered_.kernels[static_cast<size_t>(kernel)], extents_[static_cast<size_t>(kernel)], num_workers_);
     std::vector<loop::Range> ranges(cuts.size());
+    const size_t first = result_.tasks.size();
     add_tiles(node_index, kernel, cuts, ranges, 0);
+    set_partners(node, lowered_.kernels[static_cast<size_t>(kernel)], cuts, first);
+  }
+
+  // Of the node's tasks, from number `first` on, those that share a group of streamed rows: neighbours along that axis.
+  void set_partners(const Node& node, const LoweredKernel& kernel, const std::vector<std::vector<int64_t>>& cuts,
+                    size_t first) {
+    size_t apart = 1;  // from a task to the next one along the axis
+    for (size_t axis = cuts.size(); axis-- > 0; apart *= cuts[axis].size() - 1) {
+      if (half_of_group(node.op->axes[axis], kernel) == 0) continue;
+      const size_t along = cuts[axis].size() - 1;
+      MEGALITH_ASSERT(along % 2 == 0, "[partition] node \"{}\" has {} halves of groups", node.name, along);
+      for (size_t t = first; t < result_.tasks.size(); ++t) {
+        const bool is_first = (t - first) / apart % along % 2 == 0;
+        result_.tasks[t].partner = static_cast<int>(is_first ? t + apart : t - apart);
+      }
+      return;
+    }
   }
 
   // All tiles, the first axis slowest.

@@ -70,10 +70,14 @@ class Placer {
     std::stable_sort(level.begin(), level.end(), [&](int a, int b) { return cost(a) > cost(b); });
     std::fill(load_.begin(), load_.end(), 0.0);
     for (int t : level) {
-      const size_t worker = choose(t, level.size() == 1);
-      tasks_[static_cast<size_t>(t)].worker = static_cast<int>(worker);
-      load_[worker] += cost(t);
-      total_[worker] += cost(t);
+      const int partner = tasks_[static_cast<size_t>(t)].partner;
+      if (partner < 0) {
+        put(t, choose(t, level.size() == 1));
+      } else if (t < partner) {  // the first of both, for both
+        const size_t pair = choose_pair();
+        put(t, pair);
+        put(partner, pair + 1);
+      }
     }
     levels_ns_ += *std::max_element(load_.begin(), load_.end());
   }
@@ -83,6 +87,25 @@ class Placer {
   double affinity() const { return num_twins_ ? static_cast<double>(num_kept_) / static_cast<double>(num_twins_) : 1; }
 
  private:
+  void put(int t, size_t worker) {
+    tasks_[static_cast<size_t>(t)].worker = static_cast<int>(worker);
+    load_[worker] += cost(t);
+    total_[worker] += cost(t);
+  }
+
+  // The first of two neighbours: of those that are least loaded in this level, least loaded so far.
+  size_t choose_pair() const {
+    MEGALITH_CHECK(load_.size() >= 2,
+                   "[place] two workers multiply a group of weights together, and there is one: take two or more");
+    const auto loaded = [&](size_t w) {
+      return std::pair(std::max(load_[w], load_[w + 1]), std::max(total_[w], total_[w + 1]));
+    };
+    size_t best = 0;
+    for (size_t w = 2; w + 1 < load_.size(); w += 2)
+      if (loaded(w) < loaded(best)) best = w;
+    return best;
+  }
+
   size_t choose(int t, bool is_alone) {
     // Least loaded in this level, by more than rounding; of those, least loaded so far. Ties go to the lowest number.
     const double least = *std::min_element(load_.begin(), load_.end()) + kLevelSlack * cost(t);

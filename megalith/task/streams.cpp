@@ -60,6 +60,12 @@ StreamPart part_of(const Graph& graph, const WeightStream& stream, const Streame
   const int64_t step = streamed.step.empty() ? 1 : node.sizes.at(streamed.step);
   const int64_t num_rows = graph.tensor(stream.matrices.front()).shape[0].size;
   StreamPart part{.row_begin = rows.begin * step, .row_end = std::min(rows.end * step, num_rows)};
+  if (stream.order.partners) {  // the rows of both, and half of the columns
+    const int64_t group = stream.order.group, first = part.row_begin / group * group;
+    part.column_chunk = part.row_begin == first ? 0 : stream.order.chunks;
+    part.row_begin = first;
+    part.row_end = first + group;
+  }
   if (streamed.slice_axis.empty()) return part;
   const loop::Range slice = range_of(streamed.slice_axis);
   MEGALITH_ASSERT(slice.end == slice.begin + 1, "[streams] task \"{}\" has no split-K slice of {}", task.name,

@@ -25,6 +25,11 @@
 //     of its node that it scatters, and rows go to different elements: two writes of one node in one iteration that have
 //     no row in common touch none in common. To everything else it is a write of its box.
 //
+//   * Two tasks of a node may be partners: workers 2 i and 2 i + 1 run them at the same time. Neither ends before the other
+//     has begun, and what they hand each other meanwhile lies in no buffer. A task still reads and writes what its tile says,
+//     of which its partner does a part; so what one reads the other reads as well, but for weights of a stream: of those
+//     each takes half of the columns of both tasks' rows.
+//
 //   * A worker has a stream of weights: chunks of 16 KB, one behind the other, iteration after iteration the same ones.
 //     What a task takes from there it does not read from its buffers. A node that takes weights so has a WeightStream,
 //     which says what a chunk holds and in which order the chunks of a task come (kernels/stream_order.h), and each of
@@ -92,6 +97,7 @@ struct Task {
   std::vector<Wait> waits;
   std::vector<int> signals;  // events, each at most once
   int worker = -1;
+  int partner = -1;                  // the task that is its partner, or -1
   double cost_ns = 0;                // estimate, for placement
   std::optional<StreamPart> stream;  // of tasks whose node has a WeightStream
 };

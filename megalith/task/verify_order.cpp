@@ -84,9 +84,10 @@ class Simulation {
   Simulation(const TaskGraph& graph, Budget& budget)
       : graph_(graph),
         gathers_(graph, budget),
+        partners_(graph.events.size() + gathers_.gathers.size()),
         head_(graph.workers.size(), 0),
         held_(graph.workers.size(), 0),
-        arrived_(graph.events.size() + gathers_.gathers.size(), 0),
+        arrived_(partners_ + (has_partners(graph) ? graph.tasks.size() : 0), 0),
         wanted_(arrived_.size(), std::numeric_limits<int64_t>::max()),
         blocked_(arrived_.size()),
         done_(graph.tasks.size(), false) {}
@@ -123,6 +124,8 @@ class Simulation {
         if (first_event < 0) first_event = static_cast<int>(wait.counter);
         text += fmt::format("event \"{}\" ({} of {} signals), which task \"{}\" signals",
                             graph_.events[wait.counter].name, arrived_[wait.counter], wait.count, name(signaller));
+      } else if (wait.counter >= partners_) {
+        text += fmt::format("its partner \"{}\" to begin", name(signaller));
       } else {
         const int buffer = gathers_.gathers[wait.counter - graph_.events.size()].buffer;
         text += fmt::format("the exchange \"{}\", which task \"{}\" writes",
@@ -138,16 +141,22 @@ class Simulation {
   }
 
  private:
+  static bool has_partners(const TaskGraph& graph) {
+    return std::ranges::any_of(graph.tasks, [](const Task& task) { return task.partner >= 0; });
+  }
+
   void advance(size_t w) {
     const std::vector<int>& list = graph_.workers[w];
     for (; head_[w] < list.size(); ++head_[w]) {
       const int t = list[head_[w]];
       const Task& task = graph_.tasks[static_cast<size_t>(t)];
       if (const Open wait = open_wait(w); wait.count > 0) {
+        if (wait.counter >= partners_) meet(task);
         blocked_[wait.counter].push_back({w, wait.count});
         wanted_[wait.counter] = std::min(wanted_[wait.counter], wait.count);
         return;
       }
+      if (task.partner >= 0) meet(task);
       held_[w] = 0;
       order_.push_back(t);
       done_[static_cast<size_t>(t)] = true;
@@ -160,6 +169,14 @@ class Simulation {
     }
   }
 
+  // All that the task waits for is there, but for its partner, which need not wait for it any longer.
+  void meet(const Task& task) {
+    const size_t counter = partners_ + static_cast<size_t>(task.partner);
+    if (arrived_[counter] > 0) return;
+    arrived_[counter] = 1;
+    if (wanted_[counter] <= 1) wake(counter);
+  }
+
   void wake(size_t e) {
     wanted_[e] = std::numeric_limits<int64_t>::max();
     std::erase_if(blocked_[e], [&](const Blocked& blocked) {
@@ -169,8 +186,8 @@ class Simulation {
     });
   }
 
-  // What a worker's next task waits for that is not there: an event or, counted on from the events, a gather. Count 0:
-  // nothing. What was found there stays there, so the next look begins behind it.
+  // What a worker's next task waits for that is not there: an event or, counted on from the events, a gather, or that its
+  // partner begins. Count 0: nothing. What was found there stays there, so the next look begins behind it.
   struct Open {
     size_t counter = 0;
     int64_t count = 0;
@@ -190,12 +207,15 @@ class Simulation {
       }
       if (open.count > 0 && arrived_[open.counter] < open.count) return open;
     }
+    if (graph_.tasks[static_cast<size_t>(t)].partner >= 0)
+      if (const size_t counter = partners_ + static_cast<size_t>(t); arrived_[counter] == 0) return {counter, 1};
     return {};
   }
 
   // A task that has not signalled what this stuck worker waits for. There is one: counts are at most arrivals.
   int missing_signaller(size_t w) {
     const size_t counter = open_wait(w).counter, num_events = graph_.events.size();
+    if (counter >= partners_) return graph_.tasks[counter - partners_].partner;
     for (size_t t = 0; t < graph_.tasks.size(); ++t) {
       const bool is_event = counter < num_events;
       const std::span<const int> signals = is_event ? graph_.tasks[t].signals : gathers_.signals[t];
@@ -215,9 +235,10 @@ class Simulation {
 
   const TaskGraph& graph_;
   const Gathers gathers_;
+  const size_t partners_;         // from here on counters of tasks: 1 once the partner has begun
   std::vector<size_t> head_;      // per worker: how much of its list has run
   std::vector<size_t> held_;      // likewise: how much of what its next task waits for was found there
-  std::vector<int64_t> arrived_;  // per event, then per gather
+  std::vector<int64_t> arrived_;  // per event, then per gather, then per task if any has a partner
   std::vector<int64_t> wanted_;   // likewise: the smallest count that somebody blocked waits for
   std::vector<std::vector<Blocked>> blocked_;
   std::vector<bool> done_;

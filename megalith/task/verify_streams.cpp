@@ -50,8 +50,36 @@ class Streams {
     const int64_t width = chunk_columns(*stream), columns = shape_of(*stream)[1];
     const int64_t column_end = std::min<int64_t>((part.column_chunk + stream->order.chunks) * width, columns);
     const loop::Box taken{{part.row_begin, part.column_chunk * width}, {part.row_end, column_end}};
+    if (stream->order.partners) {
+      check_partners(t, *stream, taken, columns);
+      return stream;
+    }
     for (const int matrix : stream->matrices) check_read(t, matrix, taken);
     return stream;
+  }
+
+  // What two partners read of a matrix, some rows each, is what they take of it: half of the columns each.
+  void check_partners(int t, const WeightStream& stream, const loop::Box& taken, int64_t columns) {
+    const Task& task = task_at(t);
+    if (task.partner < t) return;  // was looked at with the other one
+    const int matrix = stream.matrices.front();
+    const StreamPart &first = *task.stream, &second = *task_at(task.partner).stream;
+    if (first.row_begin != second.row_begin || first.row_end != second.row_end || first.column_chunk != 0 ||
+        second.column_chunk != stream.order.chunks) {
+      add({t, task.partner}, matrix,
+          "partners \"{}\" and \"{}\" take rows {}:{} from chunk {} of columns on and rows {}:{} from chunk {} on, "
+          "want "
+          "the same rows, from 0 and from {} on",
+          task.name, task_at(task.partner).name, first.row_begin, first.row_end, first.column_chunk, second.row_begin,
+          second.row_end, second.column_chunk, stream.order.chunks);
+      return;
+    }
+    const int64_t middle = (first.row_begin + first.row_end) / 2;
+    check_read(t, matrix, {{first.row_begin, 0}, {middle, columns}});
+    check_read(task.partner, matrix, {{middle, 0}, {first.row_end, columns}});
+    if (taken.hi[0] - taken.lo[0] != stream.order.group)
+      add({t, task.partner}, matrix, "partners \"{}\" and \"{}\" take {} rows together, want a group of {}", task.name,
+          task_at(task.partner).name, taken.hi[0] - taken.lo[0], stream.order.group);
   }
 
   // What a task reads of a matrix is what it takes of it.

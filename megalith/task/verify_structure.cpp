@@ -164,6 +164,11 @@ class Structure {
       add({}, -1, -1, "the stream of node {} has parts of {} chunks, want {}", stream.node, order.part,
           is_wide ? "1" : fmt::format("1 to {}", order.chunks));
     const int64_t most = is_wide ? stream::kMaxParts : stream::kSumsPerWarp, least = is_wide ? 1 : 0;
+    if (order.partners && (!is_wide || matrices != 1 || order.turn != 1 || 2 * order.chunks != all))
+      add({}, -1, -1,
+          "the stream of node {} is shared by partners: want one matrix, turns of one group and half of {} chunks of "
+          "columns, and no slices",
+          stream.node, all);
     if (order.turn < least || order.turn > most)
       add({}, -1, -1, "the stream of node {} has turns of {} groups, want {} to {}", stream.node, order.turn, least,
           most);
@@ -181,6 +186,7 @@ class Structure {
     for (const Region& region : task.writes) check_region(t, region, true);
     for (const Wait& wait : task.waits) check_wait(t, wait);
     if (has_streams_) check_part(t);
+    check_partner(t);
     std::vector<int> signals = task.signals;
     std::sort(signals.begin(), signals.end());
     for (size_t i = 0; i < signals.size(); ++i) {
@@ -219,6 +225,49 @@ class Structure {
           task.name, part.row_begin, part.row_end, stream->order.chunks, part.column_chunk, rows, all);
     else if (const int64_t chunks = num_chunks(*stream, part); chunks > kMaxChunks)
       add({t}, -1, first, "task \"{}\" takes {} chunks of its stream, want at most {}", task.name, chunks, kMaxChunks);
+  }
+
+  // Who works together: two tasks of a node, on workers that are neighbours. In which order is seen in verify_order.cpp.
+  void check_partner(int t) {
+    const Task& task = graph_.tasks[static_cast<size_t>(t)];
+    const WeightStream* stream = has_streams_ ? find_stream(graph_.streams, task.node) : nullptr;
+    if (task.partner < 0) {
+      if (stream && stream->order.partners)
+        add({t}, -1, -1, "task \"{}\" shares its weights with a partner, as its node says, and has none: give it one",
+            task.name);
+      return;
+    }
+    if (!in_range(task.partner, graph_.tasks.size())) {
+      add({t}, -1, -1, "task \"{}\" has task {} of {} as its partner", task.name, task.partner, graph_.tasks.size());
+      return;
+    }
+    const Task& partner = graph_.tasks[static_cast<size_t>(task.partner)];
+    if (partner.partner != t || task.partner == t)
+      add({t, task.partner}, -1, -1, "task \"{}\" has \"{}\" as its partner, and that one has {}, want each other",
+          task.name, partner.name, partner.partner);
+    else if (partner.node != task.node || (!graph_.streams.empty() && (!stream || !stream->order.partners)))
+      add({t, task.partner}, -1, -1,
+          "tasks \"{}\" and \"{}\" are partners, want two of one node, whose stream is shared by partners", task.name,
+          partner.name);
+    else if ((task.worker ^ 1) != partner.worker)
+      add({t, task.partner}, -1, -1,
+          "tasks \"{}\" and \"{}\" are partners on workers {} and {}, want neighbours: 2 i and 2 i + 1", task.name,
+          partner.name, task.worker, partner.worker);
+    else if (t < task.partner && !are_neighbours(task, partner))
+      add({t, task.partner}, -1, -1,
+          "tasks \"{}\" and \"{}\" are partners, want tiles that follow each other along one axis", task.name,
+          partner.name);
+  }
+  static bool are_neighbours(const Task& first, const Task& second) {
+    if (first.tile.size() != second.tile.size()) return false;
+    int apart = 0;
+    for (size_t i = 0; i < first.tile.size(); ++i) {
+      const loop::Range &a = first.tile[i], &b = second.tile[i];
+      if (a.iname != b.iname) return false;
+      if (a.begin == b.begin && a.end == b.end) continue;
+      if (a.end != b.begin || ++apart > 1) return false;
+    }
+    return apart == 1;
   }
 
   void check_region(int t, const Region& region, bool writes) {

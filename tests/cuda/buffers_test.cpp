@@ -110,6 +110,15 @@ bool has_slices(const Model& model) {
   return std::ranges::any_of(model.graph->nodes(), [](const auto& node) { return node.op->name == "linear_slices"; });
 }
 
+/// Products that two workers have together.
+int64_t num_shared_products(const Model& model) {
+  const graph::Schedule schedule = optimize::make_schedule(*model.graph, "cuda");
+  return std::ranges::count_if(schedule.nodes, [](const graph::NodeSchedule& node) {
+    const auto partners = node.stream.find("partners");
+    return partners != node.stream.end() && partners->second == 1;
+  });
+}
+
 /// The first difference of `num_steps` steps, with the step.
 std::string first_difference(DecoderSteps& found, DecoderSteps& wanted, int num_steps, double roundings) {
   double worst = 0;
@@ -162,7 +171,7 @@ struct ExactProducts : test::EnvironmentVariable {
   ExactProducts() : EnvironmentVariable("MEGALITH_PRODUCTS", "f32") {}
 };
 
-void expect_same_buffers(const Model& model) {
+void expect_same_buffers(const Model& model, int num_steps = kSteps, double roundings = kRoundings) {
   const ExactProducts products;
   CudaDecoderSteps gpu(*model.graph, "cuda", jit::cuda_device().num_multiprocessors);
   CpuDecoderSteps cpu(*model.graph, "cpu", 2);
@@ -171,7 +180,7 @@ void expect_same_buffers(const Model& model) {
   if (model.options.quant_columns > 0)
     for (DecoderSteps* steps : {static_cast<DecoderSteps*>(&gpu), static_cast<DecoderSteps*>(&cpu)})
       make_exact_in_int8(model, *steps);
-  EXPECT_EQ(first_difference(gpu, cpu, kSteps, kRoundings), "");
+  EXPECT_EQ(first_difference(gpu, cpu, num_steps, roundings), "");
 }
 
 // Weights that are exact in int8 make what the same ones in bf16 do: each is multiplied in bf16 and added up in f32. But a
@@ -218,13 +227,23 @@ TEST(CudaBuffers, WithRoomForManyRowsToo) {
   }
 }
 
-// A prompt that fills an iteration, again and again, on a cache that nobody has written: what is read before it is there, or
-// written over while it is still read, shows sooner or later.
+/// A prompt that fills an iteration.
+void fill(Model& model) {
+  for (int64_t i = 1; i < model.options.max_rows; ++i)
+    model.request.prompt.push_back(static_cast<int>((i * 37 + 5) % 4001));
+}
+
+// A prompt again and again, on a cache that nobody has written: what is read before it is there, or written over while it is
+// still read, shows sooner or later.
 TEST(CudaBuffers, OfAPromptAreTheSameEveryTime) {
   MEGALITH_SKIP_IF(testing::missing_gpu());
-  for (const int64_t rows : {64, 128, 256, 512}) {
-    Model model(kStoryteller, false, rows, 1, 0, "", 0, 0, 1024);
-    for (int64_t i = 1; i < rows; ++i) model.request.prompt.push_back(static_cast<int>((i * 37 + 5) % 4001));
+  std::deque<Model> models;
+  for (const int64_t rows : {64, 128, 256, 512}) models.emplace_back(kStoryteller, false, rows, 1, 0, "", 0, 0, 1024);
+  models.emplace_back(kStoryteller, true, 512, 1, 2048, "", 0, 3, 1024);
+  ASSERT_EQ(num_shared_products(models.back()), 3);
+  for (Model& model : models) {
+    const int64_t rows = model.options.max_rows;
+    fill(model);
     CudaDecoderSteps found(*model.graph, "cuda", jit::cuda_device().num_multiprocessors),
         wanted(*model.graph, "cuda", jit::cuda_device().num_multiprocessors);
     model.bind(found);
@@ -249,6 +268,18 @@ TEST(CudaBuffers, OfAPromptAreTheSameEveryTime) {
       ADD_FAILURE() << rows << " tokens, run " << run << ": " << testing::first_difference(found, wanted, 0, &worst);
       break;
     }
+  }
+}
+
+TEST(CudaBuffers, WithPartnersToo) {
+  MEGALITH_SKIP_IF(testing::missing_gpu());
+  constexpr double kRoundingsOfPrompt = 16;  // the largest of 512 times as many elements; 12.1 were found on an H100
+  for (const auto& [rows, quant_columns] : {std::pair<int64_t, int64_t>(512, 0), {304, 0}, {512, 32}}) {
+    Model model(kStoryteller, true, rows, 1, 2048, "", quant_columns, 3, 1024);
+    ASSERT_EQ(num_shared_products(model), 3);
+    expect_same_buffers(model);  // of one token
+    fill(model);
+    expect_same_buffers(model, 1, kRoundingsOfPrompt);
   }
 }
 

@@ -76,9 +76,9 @@ struct Slices<Kind::part> {
 };
 
 /// The operands of a projection, and a task of two and a half groups of its rows of weights; of a head of up to five.
-/// `kTurn`: of groups at most, through a long ring.
+/// `kTurn`: of groups at most, through a long ring. `kShares`: half of a group's rows, the other half of which is its partner's.
 template <Kind kOf, i64 kMaxRows, i64 kRowsOfWeights, i64 kColumns, int kGroupRows, int kTurn, class Of = bf16,
-          class W = const Of*>
+          class W = const Of*, bool kShares = false>
 struct Task : Slices<kOf> {
   using Half = Of;
   static constexpr bool kInt8 = WeightsOf<W>::kAreInt8;
@@ -86,8 +86,9 @@ struct Task : Slices<kOf> {
   static constexpr int kMatrices = kKind == Kind::gate_up ? 2 : 1;
   static constexpr i64 T_largest = kMaxRows, N = kRowsOfWeights, K = kColumns, V = N;
   static constexpr int kGroup = kGroupRows, kNParallel = wide_most_groups(kTurn);
+  static constexpr bool kHasPartner = kShares;
   static constexpr i64 kTaken = K / Task::kNumSlices;  // columns
-  static constexpr stream::Order kStream = stream::wide_order(kTaken, kGroup, kMatrices, kTurn);
+  static constexpr stream::Order kStream = stream::wide_order(kTaken, kGroup, kMatrices, kTurn, kHasPartner);
   // Of chunks, of the logits or of squares, of which there are C; or of a slice.
   static constexpr i64 L = kKind == Kind::part ? kTaken : kKind == Kind::residual ? 32 : i64{kGroup};
   static constexpr i64 C = kKind == Kind::residual || kKind == Kind::argmax ? (N + L - 1) / L : 37;
@@ -108,11 +109,12 @@ struct Task : Slices<kOf> {
   f32* logits;                                                   // (T, V)
   f32* value;                                                    // (T, C)
   i32* index;                                                    // (T, C)
-  i64 T, n_begin = kGroup,
-         n_end = kKind == Kind::residual ? 3 * kGroup - kGroup / 64 * 32
-                 : kKind == Kind::argmax ? min((kGroupsOfHead + 1) * L, N)
-                 : kPutsBlocks           ? N
-                                         : 3 * kGroup + kGroup / 2;
+  i64 T, n_begin = kHasPartner ? kGroup + kGroup / 2 : kGroup,
+         n_end = kHasPartner               ? 2 * kGroup
+                 : kKind == Kind::residual ? 3 * kGroup - kGroup / 64 * 32
+                 : kKind == Kind::argmax   ? min((kGroupsOfHead + 1) * L, N)
+                 : kPutsBlocks             ? N
+                                           : 3 * kGroup + kGroup / 2;
   i64 c_begin = n_begin / L, c_end = kKind == Kind::argmax ? kGroupsOfHead + 1 : n_end / L;
   // Of the second tile of them where there is one.
   i64 t_begin = kMaxRows > stream::kTileRows ? stream::kTileRows : 0, t_end = kMaxRows;
@@ -165,7 +167,7 @@ class WideBlock : public ::testing::Test {
     // Nobody reads the rows of another task.
     weights_.assign(Of::kMatrices * N * K, kNan);
     for (int matrix = 0; matrix < Of::kMatrices; ++matrix)
-      for (i64 n = task_.n_begin; n < task_.n_end; ++n)
+      for (i64 n = Of::kHasPartner ? Of::kGroup : task_.n_begin; n < task_.n_end; ++n)
         for (size_t k = 0; k < K; ++k)
           weights_[(static_cast<size_t>(matrix) * N + static_cast<size_t>(n)) * K + k] = one();
     if (Of::kInt8) quantize();
@@ -221,7 +223,12 @@ class WideBlock : public ::testing::Test {
                   kWidth = stream::wide_columns(kChunkRows) * (Of::kInt8 ? int8::kSpans : 1);
     // As runtime/cuda/streams.cpp has them: of groups that are N-parallel a chunk each, in turn.
     std::vector<std::pair<i64, u32>> chunks;  // first row, chunk of the columns
-    for (i64 row = task_.n_begin; row < task_.n_end;) {
+    if (Of::kHasPartner) {                    // those of both, and half of the columns
+      constexpr u32 kHalf = static_cast<u32>(Of::kStream.chunks) / (Of::kInt8 ? int8::kSpans : 1);
+      for (u32 chunk = 0; chunk < kHalf; ++chunk)
+        chunks.emplace_back(Of::kGroup, chunk + (task_.n_begin % Of::kGroup == 0 ? 0 : kHalf));
+    }
+    for (i64 row = task_.n_begin; row < task_.n_end && !Of::kHasPartner;) {
       const i64 left = (task_.n_end - row + Of::kGroup - 1) / Of::kGroup;
       const int n_parallel = stream::wide_turn(static_cast<int>(left), Of::kNParallel);
       constexpr u32 kFirst = static_cast<u32>(Of::kSlice * Of::kTaken) / kWidth;
@@ -238,21 +245,22 @@ class WideBlock : public ::testing::Test {
       const u64 half = chunk / 3 % 2;
       u8* const slot = ring_slot(static_cast<u32>(slot_of(chunk)));
       for (u32 matrix = 0; matrix < Of::kMatrices; ++matrix)
-        pack_chunk(on_sides ? block : slot,
-                   {.weights = &(Of::kInt8 ? raw_ : weights_)[matrix * N * K].bits,
-                    .chunk = on_sides ? half : 0,
-                    .columns = K,
-                    .first_row = static_cast<u64>(row),
-                    .num_rows = static_cast<u32>(min(i64{Of::kGroup}, task_.n_end - row)),
-                    .column_chunk = column_chunk,
-                    .slices = 0,
-                    .group = Of::kGroup,
-                    .matrix = matrix,
-                    .matrices = Of::kMatrices,
-                    .quant_columns = Of::kInt8 ? kQuantColumns : 0,
-                    .is_f16 = std::is_same_v<Half, f16>,
-                    .scales = ring_scales(static_cast<u32>(slot_of(chunk))) - (on_sides ? half * kScaleBytes : 0)},
-                   on_sides);
+        pack_chunk(
+            on_sides ? block : slot,
+            {.weights = &(Of::kInt8 ? raw_ : weights_)[matrix * N * K].bits,
+             .chunk = on_sides ? half : 0,
+             .columns = K,
+             .first_row = static_cast<u64>(row),
+             .num_rows = static_cast<u32>(Of::kHasPartner ? Of::kGroup : min(i64{Of::kGroup}, task_.n_end - row)),
+             .column_chunk = column_chunk,
+             .slices = 0,
+             .group = Of::kGroup,
+             .matrix = matrix,
+             .matrices = Of::kMatrices,
+             .quant_columns = Of::kInt8 ? kQuantColumns : 0,
+             .is_f16 = std::is_same_v<Half, f16>,
+             .scales = ring_scales(static_cast<u32>(slot_of(chunk))) - (on_sides ? half * kScaleBytes : 0)},
+            on_sides);
       constexpr int kPieceBytes = stream::piece_bytes(stream::chunk_size(kChunkRows));
       for (int i = 0; on_sides && i < stream::kChunkPieces; ++i)
         std::memcpy(slot + i * kPieceBytes, block + stream::half_piece(static_cast<int>(half), i) * stream::kPieceBytes,
@@ -286,10 +294,28 @@ class WideBlock : public ::testing::Test {
     num_chunks_ = num_chunks;
   }
   void run() {
+    if constexpr (Of::kHasPartner) run_partner();
+    run_task();
+  }
+  /// What it hands over does not depend on what it is handed. What it writes is nobody's.
+  void run_partner() {
+    const Of own = task_;
+    const i64 rows = own.n_end - own.n_begin;
+    std::vector<f32> y(y_.size()), squares(squares_.size());
+    std::vector<Half> copy(copy_.size());
+    task_.n_begin -= rows, task_.n_end -= rows, task_.c_begin -= rows / Of::L, task_.c_end -= rows / Of::L;
+    task_.y = {y.data()}, task_.squares = squares.data(), task_.copy = {copy.data()};
+    handed_to_partner.clear(), handed_by_partner.clear();
+    run_task();
+    task_ = own;
+    handed_by_partner = handed_to_partner;
+  }
+  void run_task() {
     ready_ = false;
     std::jthread producer([this] { stream(); });
     ready_.wait(false);
     make_copied_rings();
+    make_partner_state();
     by_block_beside([](auto is_over) { copy_warp_run(is_over); }, [this] { task_.run(); });
   }
 
@@ -392,6 +418,8 @@ class WideBlock : public ::testing::Test {
 // 16, 64, 128, 256 and 512 rows.
 template <Kind kOf, i64 kMaxRows, i64 kRowsOfWeights, i64 kColumns, int kGroupRows, int kTurn, class Of = bf16>
 using OfInt8 = Task<kOf, kMaxRows, kRowsOfWeights, kColumns, kGroupRows, kTurn, Of, Int8<Of>>;
+template <i64 kMaxRows, i64 kColumns, int kGroupRows, class Of = bf16, class W = const Of*>
+using OfPartners = Task<Kind::residual, kMaxRows, 3 * kGroupRows, kColumns, kGroupRows, 1, Of, W, true>;
 #ifdef MEGALITH_WIDE_FEW
 using Tasks =
     ::testing::Types<Task<Kind::plain, 16, 32770, 168, 64, 4>, Task<Kind::scaled, 64, 6150, 832, 48, 1>,
@@ -399,7 +427,8 @@ using Tasks =
                      Task<Kind::gate_up, 128, 12288, 168, 32, 2>, Task<Kind::part, 128, 8192, 768, 64, 2>,
                      OfInt8<Kind::gate_up, 48, 12288, 672, 32, 4>, OfInt8<Kind::argmax, 128, 32770, 168, 64, 2>,
                      Task<Kind::plain, 256, 450, 160, 128, 1>, Task<Kind::gate_up, 208, 170, 96, 48, 1, f16>,
-                     OfInt8<Kind::plain, 256, 450, 160, 128, 1>, Task<Kind::residual, 512, 192, 288, 64, 1>>;
+                     OfInt8<Kind::plain, 256, 450, 160, 128, 1>, Task<Kind::residual, 512, 192, 288, 64, 1>,
+                     OfPartners<512, 256, 64>, OfPartners<256, 384, 128>>;
 #else
 using Tasks =
     ::testing::Types<Task<Kind::plain, 16, 32770, 168, 64, 4>, Task<Kind::plain, 64, 6150, 416, 48, 1>,
@@ -425,7 +454,9 @@ using Tasks =
                      OfInt8<Kind::plain, 256, 450, 160, 128, 1>, OfInt8<Kind::gate_up, 256, 170, 128, 48, 1>,
                      Task<Kind::residual, 512, 192, 288, 64, 1>, Task<Kind::residual, 304, 288, 96, 96, 1, f16>,
                      Task<Kind::scaled, 512, 352, 160, 96, 1>, Task<Kind::gate_up, 400, 170, 96, 48, 1>,
-                     Task<Kind::part, 272, 450, 512, 128, 1>, OfInt8<Kind::residual, 336, 192, 96, 64, 1>>;
+                     Task<Kind::part, 272, 450, 512, 128, 1>, OfInt8<Kind::residual, 336, 192, 96, 64, 1>,
+                     OfPartners<256, 384, 128>, OfPartners<512, 256, 64>, OfPartners<304, 128, 128, f16>,
+                     OfPartners<192, 512, 128, bf16, Int8<bf16>>, OfPartners<336, 512, 64, f16, Int8<f16>>>;
 #endif
 TYPED_TEST_SUITE(WideBlock, Tasks);
 

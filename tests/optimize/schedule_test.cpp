@@ -250,5 +250,40 @@ TEST(StreamChoices, AreRefusedByNameWhereABodyCannotTakeThem) {
               HasSubstr("a generated body streams no weights (node \"y\"): leave out stream.part"));
 }
 
+// A product that writes the residual stream, of 4096 rows of weights.
+struct Shared {
+  Graph graph{ops::builtin(), "shared"};
+
+  explicit Shared(int64_t tokens, int64_t columns = 4096) {
+    graph.add("linear_add_rmsnorm_parts", "y",
+              {graph.state("x", DType::bf16, {tokens, columns}), graph.constant("w", DType::bf16, {4096, columns}),
+               graph.state("residual", DType::f32, {tokens, 4096}), graph.constant("norm", DType::bf16, {4096})},
+              {.sizes = {{"L", 32}}});
+  }
+  Streamed::Choices choices() const { return make_schedule(graph, "cuda").nodes[0].stream; }
+  std::string error(const Streamed::Choices& choices) const {
+    Schedule schedule = make_schedule(graph, "cuda");
+    for (const auto& [name, value] : choices) schedule.nodes[0].stream[name] = value;
+    return error_of([&] { check_schedule(graph, schedule); });
+  }
+};
+
+TEST(StreamChoices, OfPromptsAreSharedByPartners) {
+  using Choices = Streamed::Choices;
+  const Shared prompts(512), short_prompts(256), odd(512, 4160);
+  EXPECT_EQ(prompts.choices(), (Choices{{"group", 128}, {"turn", 1}, {"partners", 1}}));
+  EXPECT_EQ(short_prompts.choices().at("partners"), 0) << "who lies on the sides of the L2";
+  EXPECT_EQ(odd.choices().at("partners"), 0) << "half of 65 tiles of columns";
+  EXPECT_EQ(Shared(512, 512).choices().at("partners"), 0) << "what is handed over takes longer than what is saved";
+  EXPECT_EQ(prompts.error({{"partners", 0}, {"group", 96}}), "no error");
+  EXPECT_EQ(prompts.error({{"group", 64}}), "no error");
+  EXPECT_THAT(prompts.error({{"partners", 2}}), HasSubstr("stream.partners is 2: want 0 or 1"));
+  EXPECT_THAT(
+      prompts.error({{"group", 96}}),
+      HasSubstr("stream.partners is 1: want 0, or a group whose halves are whole steps of 32 rows, which divides "
+                "4096 rows, and whose tiles of 64 columns make up half of 4096"));
+  EXPECT_THAT(odd.error({{"partners", 1}}), HasSubstr("stream.partners is 1: want 0, or a group"));
+}
+
 }  // namespace
 }  // namespace megalith::optimize

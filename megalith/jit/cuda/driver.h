@@ -26,6 +26,7 @@ struct CudaLaunchAttribute {
   union {
     char bytes[64];
     int cooperative;
+    unsigned cluster[3];
   } value;
 };
 struct CudaLaunchConfig {

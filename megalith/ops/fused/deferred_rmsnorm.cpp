@@ -41,7 +41,8 @@ Operator linear_add_parts() {
       .tasks({"c", "t"})
       .body(few_body("gemv_linear_residual_rmsnorm_parts",
                      {.operands = {"weight"}, .axis = "c", .step = "L", .splits = true}))
-      .body(wide_body("gemm_linear_residual_rmsnorm_parts", {.operands = {"weight"}, .axis = "c", .step = "L"}))
+      .body(wide_body("gemm_linear_residual_rmsnorm_parts",
+                      {.operands = {"weight"}, .axis = "c", .step = "L", .may_have_partners = true}))
       .test({{"T", 1}, {"C", 2}, {"L", 32}, {"K", 64}})
       .test({{"T", 3}, {"C", 5}, {"L", 7}, {"K", 129}})
       .test({{"T", 4}, {"C", 5}, {"L", 8}, {"K", 192}})

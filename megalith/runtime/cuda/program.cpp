@@ -25,7 +25,7 @@ using jit::CudaDriver;
 
 namespace {
 enum FunctionAttribute { kMaxThreads = 0, kStaticSharedBytes = 1, kDynamicSharedBytes = 8 };
-constexpr int kAttributeCooperative = 2;
+constexpr int kAttributeCooperative = 2, kAttributeClusterDimension = 4;
 }  // namespace
 
 CudaProgram::CudaProgram(const graph::Graph& graph, const jit::CompiledKernel& kernel,
@@ -35,7 +35,8 @@ CudaProgram::CudaProgram(const graph::Graph& graph, const jit::CompiledKernel& k
       memory_(memory),
       on_device_(std::move(on_device)),
       layouts_(kernel.schedule.layouts),
-      streams_(plan_streams(kernel.tasks)) {
+      streams_(plan_streams(kernel.tasks)),
+      has_partners_(kernel.has_partners) {
   check_apart(graph, memory);
   check_apart(graph, on_device_);
   const CudaContextGuard context(device_.ordinal);
@@ -160,11 +161,11 @@ void CudaProgram::check_frames(const LaunchImage& image) const {
   }
 }
 
-// On the sides of the L2, where it has any and every multiprocessor has a worker; else worker by worker. Chunks that several
-// workers take are near to one of them: a prompt of 512 tokens of Qwen3-8B takes 24.7 ms so on an H100, and 16.7 ms else.
+// On the sides of the L2, where it has any and every multiprocessor has a worker that may be there; else worker by worker.
+// Partners are neighbours, on one side. Chunks that several workers take are near to one of them: a prompt of 512 tokens of Qwen3-8B takes 24.7 ms so on an H100, and 16.7 ms else.
 void CudaProgram::place_streams() {
   const auto num_workers = static_cast<int>(streams_.streams.size());
-  const bool may_have_sides = option_integer("MEGALITH_SIDES") != 0 && !streams_.is_shared() &&
+  const bool may_have_sides = option_integer("MEGALITH_SIDES") != 0 && !streams_.is_shared() && !has_partners_ &&
                               num_workers == device_.num_multiprocessors && num_workers % 2 == 0 &&
                               machine::gpu(device_.architecture).copies_by_map;
   const u64 num_blocks = may_have_sides ? streams_.num_blocks() : 0;
@@ -392,10 +393,14 @@ void CudaProgram::launch_workers(jit::CudaStream stream) {
   const u32 num_workers = image_->launch().num_workers;
   ++launch_.sides.launch;
   // Cooperative: the driver launches all blocks at once or refuses, also where others use the card.
-  jit::CudaLaunchAttribute cooperative{};
-  cooperative.id = kAttributeCooperative;
-  cooperative.value.cooperative = 1;
-  const jit::CudaLaunchConfig config{num_workers, 1, 1, threads_, 1, 1, shared_bytes_, stream, &cooperative, 1};
+  jit::CudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = kAttributeCooperative;
+  attributes[0].value.cooperative = 1;
+  attributes[1].id = kAttributeClusterDimension;
+  attributes[1].value.cluster[0] = 2, attributes[1].value.cluster[1] = attributes[1].value.cluster[2] = 1;
+  const u32 num_blocks = has_partners_ ? (num_workers + 1) / 2 * 2 : num_workers;
+  const jit::CudaLaunchConfig config{
+      num_blocks, 1, 1, threads_, 1, 1, shared_bytes_, stream, attributes, has_partners_ ? 2u : 1u};
   void* parameters[] = {&launch_};
   driver.check(driver.launch(&config, function_, parameters, nullptr),
                fmt::format("launching {} workers at once", num_workers));

@@ -24,6 +24,7 @@
 #include "megalith/kernels/cuda/common/check.cuh"
 #include "megalith/kernels/cuda/pipeline/copy_warp.cuh"
 #include "megalith/kernels/cuda/pipeline/ll_buffer.cuh"
+#include "megalith/kernels/cuda/pipeline/partner.cuh"
 #include "megalith/kernels/cuda/scheduler/mail.cuh"
 #include "megalith/kernels/cuda/scheduler/position_table.cuh"
 #include "megalith/kernels/cuda/scheduler/step_sizes.cuh"
@@ -417,6 +418,8 @@ inline WorkerState compute_warps_run(const Launch& launch, RunTask run_task) {
 /// is what they can fetch before their turn.
 template <class RunTask, class LookAhead>
 inline void worker_run(const Launch& launch, u32 block, RunTask run_task, LookAhead look_ahead) {
+  // A cluster may have a block more than there are workers.
+  if (kernels::kHasPartners && block >= launch.num_workers) return;
   if (kernels::thread() == 0) {
     take_worker(launch, block);
     for (u32 i = 0; i < kFrames; ++i) {
@@ -431,6 +434,7 @@ inline void worker_run(const Launch& launch, u32 block, RunTask run_task, LookAh
       kernels::barrier_init(&kernels::ring_barriers().empty[i], kernels::kWarps * kernels::kArrivalsOfWarp);
     }
     if (kernels::kHasCopyWarp) kernels::make_copied_rings();
+    if (kernels::kHasPartners) kernels::make_partner_state();
     kernels::barrier_init(&ended(), 1);
     kernels::barriers_are_made();
     kernels::stopped() = kernels::stream_idle() = 0;
@@ -442,6 +446,7 @@ inline void worker_run(const Launch& launch, u32 block, RunTask run_task, LookAh
     kernels::worker_fault() = &launch.status[worker_number()].fault;
   }
   kernels::whole_block_sync();
+  if (kernels::kHasPartners) kernels::cluster_sync();
   const u32 worker = worker_number();
   if (launch.list_begin[worker] == launch.list_begin[worker + 1]) {
     if (kernels::thread() == 0) store_relaxed(&launch.status[worker].state, static_cast<u32>(WorkerState::finished));
@@ -458,8 +463,11 @@ inline void worker_run(const Launch& launch, u32 block, RunTask run_task, LookAh
   }
   kernels::registers_take();
   const WorkerState end = compute_warps_run(launch, run_task);
+  if (kernels::thread() == 0) kernels::barrier_arrive(&ended());
+  kernels::warp_sync();
+  // On an abort one of two partners may still be in a task of both's, and write here.
+  if (kernels::kHasPartners) kernels::cluster_sync();
   if (kernels::thread() != 0) return;
-  kernels::barrier_arrive(&ended());
   store_relaxed(&launch.status[worker_number()].state, static_cast<u32>(end));
 }
 

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstring>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -140,6 +141,23 @@ inline bool barrier_is_past(Barrier* barrier, u32 parity) { return barrier_passe
 inline void barrier_arrive(Barrier* barrier) { __atomic_fetch_add(barrier, 1, __ATOMIC_RELEASE); }
 inline void fence_reads_before_copies() {}
 inline void barrier_arrive_at(u32 at) { barrier_arrive(shared_at<Barrier>(at)); }
+
+// ---- the other block of a cluster, which runs before or after this one -------------------------
+
+/// What this block hands the other one, and what the other one has handed this one; by address.
+inline std::map<u32, float4> handed_to_partner, handed_by_partner;
+inline std::mutex handing_over;
+inline u32 at_partner(u32 at) { return at; }
+inline void partner_arrive_at(u32) {}
+inline bool partner_barrier_passed(Barrier*, u32) { return true; }
+inline void partner_store(u32 at, float4 value) {
+  const std::lock_guard lock(handing_over);
+  handed_to_partner[at] = value;
+}
+inline float4 load_from_partner(u32 at) {
+  const std::lock_guard lock(handing_over);
+  return handed_by_partner[at];
+}
 
 // ---- calculations ------------------------------------------------------------------------------
 

@@ -14,12 +14,12 @@ namespace megalith::kernels {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 /// As the tensor cores want to be told.
 using SharedMatrix = u64;
-/// The one that begins `step` bytes, a constant, behind `address`.
+/// The one that begins `step` bytes, a constant, behind `address`, of which 18 bits count: above them stands the block's
+/// number in its cluster.
 inline SharedMatrix shared_matrix(u32 address, u32 step, u32 leading, u32 stride) {
+  const u32 place = kWorkerConfig.has_partners ? address >> 4 & 0x3fff : address >> 4;
   u64 matrix;
-  asm("mov.b64 %0, {%1, %2};"
-      : "=l"(matrix)
-      : "r"((address >> 4 | (leading >> 4) << 16) + (step >> 4)), "r"(stride >> 4));
+  asm("mov.b64 %0, {%1, %2};" : "=l"(matrix) : "r"((place | (leading >> 4) << 16) + (step >> 4)), "r"(stride >> 4));
   return matrix;
 }
 // Begun here, done when wide_wait() says so; registers are the tensor cores' until then.

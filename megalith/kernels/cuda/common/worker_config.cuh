@@ -13,6 +13,7 @@ struct WorkerConfig {
   int copies = 4;              // weight tiles on their way at a time
   int prefetch = 16;           // more of them that come into the L2 while the ring is full
   int registers = 96;          // of a thread that computes: 96 or 104
+  bool has_partners = false;   // blocks 2 i and 2 i + 1 are a cluster, and some tasks both's (pipeline/partner.cuh)
   /// For compute-sanitizer's racecheck (pipeline/barrier.cuh): a flag of the compiler says so.
 #if defined(MEGALITH_EVERY_THREAD_ARRIVES)
   bool every_thread_arrives = true;

@@ -27,6 +27,7 @@
 #include "megalith/kernels/cuda/arch/wgmma.cuh"
 #include "megalith/kernels/cuda/mainloop/fragment_layout.cuh"
 #include "megalith/kernels/cuda/mainloop/gemv_mainloop.cuh"
+#include "megalith/kernels/cuda/pipeline/partner.cuh"
 #include "megalith/kernels/gemm_layout.h"
 #include "megalith/kernels/shared_budget.h"
 
@@ -99,7 +100,17 @@ constexpr i64 columns_of_task() {
   if constexpr (requires { Args::S; })
     return Args::L;
   else
-    return Args::K;
+    return Args::kStream.partners ? Args::K / 2 : Args::K;
+}
+/// Of those of two tasks that are partners (pipeline/partner.cuh) the second half, or the first.
+template <class Args, Half T, i64 kRows, i64 kColumns>
+inline auto half_of_columns(const Args&, Blocked<const T, kRows, kColumns> x, bool is_second) {
+  static_assert(kColumns / 2 % row_blocks::kColumns == 0);
+  return decltype(x){x.at + (is_second ? static_cast<int>(kColumns / 2 * kRows) : 0)};
+}
+template <class Args, Half T>
+inline auto half_of_columns(const Args&, const T* x, bool is_second) {
+  return RowByRow<T, Args::T_largest, Args::K>{x + (is_second ? static_cast<int>(Args::K / 2) : 0)};
 }
 
 /// Rows of activations of a task: which is the first, and how many there are.
@@ -304,6 +315,42 @@ class WideSums {
       x.pass_chunk();
     }
     return ring;
+  }
+  /// Of a group that two blocks have multiplied (pipeline/partner.cuh): the other one's sums are added to this one's half of
+  /// them, which takes the places of the first half. By all warps; those without sums call hand_nothing_over().
+  void hand_over(bool is_second) {
+    constexpr int kHalf = kSums / 2, kQuads = kHalf / 4;
+    constexpr u32 kApart = static_cast<u32>(kThreads) * 16;
+    static_assert(kHalf % 4 == 0);
+    // First the half that stays, then the one that goes.
+    if (is_second) {
+#pragma unroll
+      for (int i = 0; i < kHalf; ++i) {
+        const f32 goes = sum_[i];
+        sum_[i] = sum_[kHalf + i];
+        sum_[kHalf + i] = goes;
+      }
+    }
+    u32 mine = keep(shared_address(shared_area()) + static_cast<u32>(thread()) * 16);
+    warp_sync();
+    partner_arrive(&partner_state.ready);
+    if (partner_wait(&partner_state.ready)) {
+      const u32 there = at_partner(mine);
+#pragma unroll
+      for (int q = 0; q < kQuads; ++q) {
+        const f32* const of = sum_ + kHalf + 4 * q;
+        partner_store(there + static_cast<u32>(q) * kApart, {of[0], of[1], of[2], of[3]});
+      }
+    }
+    warp_sync();
+    partner_arrive(&partner_state.full);
+    partner_wait(&partner_state.full);
+#pragma unroll
+    for (int q = 0; q < kQuads; ++q) {
+      const float4 theirs = load_from_partner(mine + static_cast<u32>(q) * kApart);
+      f32* const of = sum_ + 4 * q;
+      of[0] += theirs.x, of[1] += theirs.y, of[2] += theirs.z, of[3] += theirs.w;
+    }
   }
   /// Where nobody adds to them, straight from registers: of the lane's row of the warp's 16, lane / 4 or with `half` eight
   /// further, the sums of places 8 i + lane % 4 * 2 and the next.

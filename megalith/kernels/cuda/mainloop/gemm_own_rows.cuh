@@ -58,6 +58,33 @@ inline void wide_groups_own_rows(const Args& args, X x, int begin, int end, Mean
   }
   if (thread() == 0) activations.end();
 }
+/// The same of a group that the task has with its partner (pipeline/partner.cuh): `finish(0, sums)` has its half of them.
+/// `is_second(args)`: which half.
+template <class X, class Args, class IsSecond, class Finish>
+inline void wide_group_of_partners(const Args& args, X x, IsSecond is_second, Finish finish) {
+  using Weights = WeightsOf<decltype(wide_operand(args))>;
+  using Sums = WideSums<Args::kStream.group, Shares<1, true>, Weights>;
+  inputs_are_ready(args.epoch);
+  if (thread() == 0) partners_begin();
+  const auto half = half_of_columns(args, x, is_second(args));
+  auto activations = own_activations<Args::kStream.group, Weights::kSpans>(args, half, 1);
+  block_sync();
+  const bool has_rows = warp() / 4 * stream::kWideRows < num_tokens(args);
+  if (has_rows) {
+    const auto* const task = args.task;
+    Sums sums;
+    if constexpr (activations.kAreShared)
+      sums.multiply_shared(args.ring, activations);
+    else
+      sums.multiply(args.ring, activations, 1, true);
+    sums.hand_over(is_second(Args::of(*task)));
+    finish(0, sums);
+  } else {
+    Sums::pass(args.ring, activations);
+    hand_nothing_over();
+  }
+  if (thread() == 0) activations.end();
+}
 /// What becomes of each pair of sums of a row, of each matrix: y, by its epilogue, of sums that are scaled row by row or not.
 template <bool kScaled>
 struct PutOutput {
@@ -146,15 +173,15 @@ inline void wide_run_own_rows(const Args& args, X x, Meanwhile meanwhile, Put pu
 template <class Args>
 inline void gemm_linear_residual_rmsnorm_parts_own_rows(const Args& args) {
   constexpr int L = static_cast<int>(Args::L), C = static_cast<int>(Args::C), kGroup = Args::kStream.group,
-                kEights = L / 8;
-  static_assert(kGroup % L == 0 && L == row_blocks::kColumns);
+                kEights = L / 8, kFinished = Args::kStream.partners ? kGroup / 2 : kGroup;
+  static_assert(kFinished % L == 0 && L == row_blocks::kColumns);
   const auto finish = [task = args.task](int group, const auto& sums) {
     const Args now = Args::of(*task);
     const int row = wide_row_tile<1>() * row_blocks::kRows, rows = num_tokens(now), first_row = first_token(now),
               c_end = static_cast<int>(now.c_end);
     using Norm = Pair<HalfOf<decltype(now.norm)>>;
 #pragma unroll
-    for (int part = 0; part < kGroup / L; ++part) {
+    for (int part = 0; part < kFinished / L; ++part) {
       const int c = static_cast<int>(now.c_begin) + group * (kGroup / L) + part, column = c * L + lane() % 4 * 2;
       if (row >= rows || c >= c_end) break;
       u32 norm[kEights], pairs[kEights][2];
@@ -198,9 +225,13 @@ inline void gemm_linear_residual_rmsnorm_parts_own_rows(const Args& args) {
       }
     }
   };
-  wide_groups_own_rows<1>(
-      args, wide_rows(args, args.x), static_cast<int>(args.c_begin) * L, static_cast<int>(args.c_end) * L, [] {},
-      finish);
+  if constexpr (Args::kStream.partners)
+    wide_group_of_partners(
+        args, args.x, [](const Args& now) { return static_cast<int>(now.c_begin) * L % kGroup != 0; }, finish);
+  else
+    wide_groups_own_rows<1>(
+        args, wide_rows(args, args.x), static_cast<int>(args.c_begin) * L, static_cast<int>(args.c_end) * L, [] {},
+        finish);
 }
 
 }  // namespace megalith::kernels
