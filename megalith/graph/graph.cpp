@@ -257,18 +257,21 @@ void Graph::set_gate(const std::string& node, TensorId stop) {
 }
 
 std::optional<TensorId> Graph::lasting_sizes() const {
-  if (dynamic_sizes_.empty() || !gate_node_) return std::nullopt;
-  const TensorId sizes = dynamic_sizes_.begin()->second.tensor;
+  if (!gate_node_) return std::nullopt;
+  const auto gate = static_cast<size_t>(*gate_node_);
+  const auto last = [&](TensorId sizes) {
+    for (size_t n = 0; n < nodes_.size(); ++n) {
+      const Node& node = nodes_[n];
+      const auto is_of_sizes = [&](const auto& size) { return dynamic_sizes_.at(size.second).tensor == sizes; };
+      if (n > gate && std::ranges::any_of(node.dynamic, is_of_sizes)) return false;
+      for (size_t i = 0; n != gate && i < node.operands.size(); ++i)
+        if (node.operands[i] == sizes && node.op->operands[i].role != loop::Role::input) return false;
+    }
+    return true;
+  };
   for (const auto& [name, where] : dynamic_sizes_)
-    if (where.tensor != sizes) return std::nullopt;
-  for (size_t n = 0; n < nodes_.size(); ++n) {
-    const Node& node = nodes_[n];
-    const auto gate = static_cast<size_t>(*gate_node_);
-    if (n > gate && !node.dynamic.empty()) return std::nullopt;
-    for (size_t i = 0; n != gate && i < node.operands.size(); ++i)
-      if (node.operands[i] == sizes && node.op->operands[i].role != loop::Role::input) return std::nullopt;
-  }
-  return sizes;
+    if (last(where.tensor)) return where.tensor;
+  return std::nullopt;
 }
 
 std::vector<TensorId> Graph::add(const std::string& op_name, const std::string& node_name,

@@ -169,8 +169,8 @@ class Graph {
   void set_gate(const std::string& node, TensorId stop);
   std::optional<int> gate_node() const { return gate_node_; }
   std::optional<TensorId> stop_tensor() const { return stop_tensor_; }
-  /// The state that all dynamic sizes are read from, if they last as long as an iteration: nobody but the gate's node
-  /// writes it, and nobody behind that reads a size.
+  /// A state that dynamic sizes are read from, if one has sizes that last as long as an iteration: nobody but the gate's node
+  /// writes it, and nobody behind that reads a size of it.
   std::optional<TensorId> lasting_sizes() const;
 
  private:
