@@ -119,8 +119,11 @@ int64_t DecoderOptions::num_pages() const { return max_pages > 0 ? max_pages : p
 
 int64_t DecoderOptions::num_samples() const { return std::min(std::max(max_requests, draft_rows), max_rows); }
 
-// Those that the other model works on, and one more of each request at most.
-int64_t DecoderOptions::draft_model_rows() const { return max_rows + max_requests; }
+// Those that the other model works on, and one more of each request at most. If there is but one, it has either drafts, whose rows are
+// no rows of the first step, or no other row; or it begins again, and needs none.
+int64_t DecoderOptions::draft_model_rows() const {
+  return optimize::whole_rows(target, max_requests > 1 ? max_rows + max_requests : std::max<int64_t>(max_rows, 2));
+}
 
 std::map<std::string, DType> weight_dtypes(const Weights& weights, DType usual) {
   std::map<std::string, DType> result;

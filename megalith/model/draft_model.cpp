@@ -57,13 +57,14 @@ void build_draft_model(Graph& graph, const ModelConfig& draft, const DecoderOpti
   for (int64_t step = 0; step < steps; ++step) graph.dynamic_size(fmt::format("drafters_{}", step), counts, 1 + step);
   const Dim rows(options.draft_model_rows(), "draft_rows");
   const TensorId token = state("token", rows), request = state("request", rows), position = state("position", rows),
-                 drafter = state("drafter", requests), drafter_row = state("drafter_row", Dim(requests, "drafters_0"));
+                 start = state("row_start", rows), drafter = state("drafter", requests),
+                 drafter_row = state("drafter_row", Dim(requests, "drafters_0"));
   const TensorId of_requests = graph.find("requests"), history = graph.find("history"),
                  row_request = graph.find("row_request"), row_position = graph.find("row_position");
   const auto own_vocabulary = static_cast<double>(draft.vocab_size);
   graph.add("draft_rows", of_draft("rows"),
             {of_requests, history, row_request, row_position, graph.find("row_start"), counts, token, request, position,
-             state("last_row", requests), drafter, drafter_row},
+             start, state("last_row", requests), drafter, drafter_row},
             {.attributes = {{"draft_vocabulary", own_vocabulary}}});
 
   DecoderBuilder::Place place = {graph, kDraftPrefix, of_draft("0."), token, request, position};
@@ -83,7 +84,7 @@ void build_draft_model(Graph& graph, const ModelConfig& draft, const DecoderOpti
     place.token = next("token"), place.request = next("request"), place.position = next("position");
     graph.add("draft_token", place.nodes + "draft",
               {best, drafter, of_requests, row_request, row_position, history, graph.find("row_token"), place.token,
-               place.request, place.position},
+               place.request, place.position, next("row_start")},
               {.attributes = {{"step", static_cast<double>(step)},
                               {"vocabulary", static_cast<double>(vocabulary)},
                               {"draft_vocabulary", own_vocabulary}}});

@@ -26,11 +26,14 @@ class DraftReference {
     }
     int64_t rows = 0;
     for (const int64_t n : requests) {
-      const int64_t start = starts.at(n), first = start > field(n, batch::kPrompt) ? start - 1 : start;
-      for (int64_t s = first; s < std::min(field(n, batch::kLength), field(n, batch::kDone)); ++s, ++rows) {
+      const int64_t start = starts.at(n), known = std::min(field(n, batch::kLength), field(n, batch::kDone));
+      const bool has_room = known - start < std::ssize(arrays_.at("draft_token").values) - rows;
+      const int64_t first = start > field(n, batch::kPrompt) && has_room ? start - 1 : start;
+      for (int64_t s = first; s < known; ++s, ++rows) {
         at("draft_token", rows) = within(loop::element(arrays_, "history", {n, s}), "draft_vocabulary");
         at("draft_request", rows) = static_cast<double>(n);
         at("draft_position", rows) = static_cast<double>(s);
+        at("draft_start", rows) = static_cast<double>(first);
       }
       at("last_row", n) = static_cast<double>(rows - 1);
     }
@@ -53,7 +56,7 @@ class DraftReference {
         if (whole("row_request", r) == n && whole("row_position", r) == position) at("row_token", r) = token;
       at("next_token", i) = within(token, "draft_vocabulary");
       at("next_request", i) = static_cast<double>(n);
-      at("next_position", i) = static_cast<double>(position);
+      at("next_position", i) = at("next_start", i) = static_cast<double>(position);
     }
   }
 
@@ -73,8 +76,8 @@ class DraftReference {
 
 }  // namespace
 
-/// Begins an iteration with a draft model (model/draft_model.h): lays out the rows of its first step, D of them at most, and says
-/// which requests have drafts, those with more first. `draft_counts`: rows, and of each step the requests that have a draft of it.
+/// Begins an iteration with a draft model (model/draft_model.h): lays out the rows of its first step, D of them at most, with where
+/// those of their request begin, and says which requests have drafts, those with more first. `draft_counts`: rows, and of each step the requests that have a draft of it.
 /// Tokens that are not of the draft model's vocabulary are 0. Bookkeeping is beyond a loop kernel, so this one only says what it
 /// touches.
 graph::Operator draft_rows() {
@@ -88,6 +91,7 @@ graph::Operator draft_rows() {
       .inout("draft_token", {"D"}, DType::i32)
       .inout("draft_request", {"D"}, DType::i32)
       .inout("draft_position", {"D"}, DType::i32)
+      .inout("draft_start", {"D"}, DType::i32)
       .inout("last_row", {"N"}, DType::i32)
       .inout("drafter", {"N"}, DType::i32)
       .inout("drafter_row", {"B"}, DType::i32)
@@ -98,6 +102,7 @@ graph::Operator draft_rows() {
         draft_token[d]    = draft_token[d]
         draft_request[d]  = draft_request[d]
         draft_position[d] = draft_position[d]
+        draft_start[d]    = draft_start[d]
         last_row[n]       = last_row[n]
         drafter[n]        = drafter[n]
         drafter_row[b]    = drafter_row[b]
@@ -105,7 +110,14 @@ graph::Operator draft_rows() {
       .reference(
           [](const loop::Binding& binding, loop::Arrays& arrays) { DraftReference(binding, arrays).lay_out_rows(); })
       .body("cpu", "draft_model.h", "draft_rows")
-      .body("cuda", "scheduler/single_thread.cuh", "draft_rows_by_one");
+      .body({.target = "cuda",
+             .file = "scheduler/draft_model.cuh",
+             .name = "draft_rows_by_block",
+             .area_bytes = [](const graph::BodyQuery& q) {
+               const auto size = [&](const char* name) { return q.sizes.at(name); };
+               return 4 *
+                      ((batch::kRequestFields + 2) * size("N") + 3 * (size("T") + size("D")) + size("B") + size("C"));
+             }});
 }
 
 /// Ends a step of a draft model: its tokens, draft number `step` of each of B requests, go behind the last token of each, into their
@@ -122,6 +134,7 @@ graph::Operator draft_token() {
       .inout("next_token", {"M"}, DType::i32)
       .inout("next_request", {"M"}, DType::i32)
       .inout("next_position", {"M"}, DType::i32)
+      .inout("next_start", {"M"}, DType::i32)
       .attribute("step", 0)
       .attribute("vocabulary", 0)
       .attribute("draft_vocabulary", 0)
@@ -132,11 +145,15 @@ graph::Operator draft_token() {
         next_token[m]    = next_token[m]
         next_request[m]  = next_request[m]
         next_position[m] = next_position[m]
+        next_start[m]    = next_start[m]
       )")
       .reference(
           [](const loop::Binding& binding, loop::Arrays& arrays) { DraftReference(binding, arrays).take_token(); })
       .body("cpu", "draft_model.h", "draft_token")
-      .body("cuda", "scheduler/single_thread.cuh", "draft_token_by_one");
+      .body({.target = "cuda",
+             .file = "scheduler/draft_model.cuh",
+             .name = "draft_token_by_block",
+             .area_bytes = [](const graph::BodyQuery& q) { return 12 * q.sizes.at("B"); }});
 }
 
 }  // namespace megalith::ops

@@ -8,7 +8,8 @@
 
 namespace megalith::optimize {
 
-static_assert(kQuantMultiple == panel::kQuad && kQuantRun == int8::kRun && kMaxNarrowRows == stream::kMaxWideRows);
+static_assert(kQuantMultiple == panel::kQuad && kQuantRun == int8::kRun && kMaxNarrowRows == stream::kMaxWideRows &&
+              kRowBlock == row_blocks::kRows);
 
 bool multiplies_narrow(const std::string& target, int64_t rows) {
   return target.starts_with("cuda") && rows <= kMaxNarrowRows;
@@ -16,7 +17,7 @@ bool multiplies_narrow(const std::string& target, int64_t rows) {
 
 int64_t whole_rows(const std::string& target, int64_t rows) {
   const bool in_blocks = target.starts_with("cuda") && rows > stream::kMaxRows && rows <= stream::kMaxWideRows;
-  return in_blocks ? ceil_div(rows, int64_t{row_blocks::kRows}) * row_blocks::kRows : rows;
+  return in_blocks ? ceil_div(rows, kRowBlock) * kRowBlock : rows;
 }
 
 }  // namespace megalith::optimize

@@ -7,6 +7,7 @@
 namespace megalith::optimize {
 
 /// Rows of an iteration that cost no more than `rows` do: activations of many rows lie in whole blocks on a GPU.
+inline constexpr int64_t kRowBlock = 16;
 int64_t whole_rows(const std::string& target, int64_t rows);
 
 /// Whether tensor cores multiply that many rows: then what they read, the cache too, is as narrow as they want it.

@@ -65,11 +65,12 @@ TEST_F(DraftModelOperators, DoWhatTheReferenceDoes) {
   graph.add("draft_rows", "rows",
             {requests, history, row_request, row_position, table("row_start", rows), draft_counts,
              table("draft_token", draft_rows), table("draft_request", draft_rows), table("draft_position", draft_rows),
-             table("last_row", kRequests), drafter, table("drafter_row", kRequests)},
+             table("draft_start", draft_rows), table("last_row", kRequests), drafter, table("drafter_row", kRequests)},
             {.attributes = {{"draft_vocabulary", kDraftVocabulary}}});
   graph.add("draft_token", "token",
             {table("best", drafters), drafter, requests, row_request, row_position, history, table("row_token", rows),
-             table("next_token", kRequests), table("next_request", kRequests), table("next_position", kRequests)},
+             table("next_token", kRequests), table("next_request", kRequests), table("next_position", kRequests),
+             table("next_start", kRequests)},
             {.attributes = {{"step", 1}, {"vocabulary", kVocabulary}, {"draft_vocabulary", kDraftVocabulary}}});
   testing::GraphMemory memory(graph);
   const graph::LoweredGraph lowered = optimize::lower(graph, "cpu");

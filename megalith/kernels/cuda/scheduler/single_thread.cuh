@@ -3,7 +3,6 @@
 #pragma once
 
 #include "megalith/kernels/cpu/advance.h"
-#include "megalith/kernels/cpu/draft_model.h"
 #include "megalith/kernels/cuda/common/prelude.cuh"
 
 namespace megalith::kernels {
@@ -12,15 +11,6 @@ template <class Args>
 inline void advance_by_one(const Args& args) {
   // After an abort there is nothing to take in: what came here may be anything (runtime/cuda/worker.cuh).
   if (thread() == 0 && load_relaxed(args.abort) == 0) advance(args);
-}
-
-template <class Args>
-inline void draft_rows_by_one(const Args& args) {
-  if (thread() == 0) draft_rows(args);
-}
-template <class Args>
-inline void draft_token_by_one(const Args& args) {
-  if (thread() == 0) draft_token(args);
 }
 
 }  // namespace megalith::kernels
