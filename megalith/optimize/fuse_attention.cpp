@@ -106,36 +106,49 @@ size_t first_writer(const Graph& graph, std::vector<TensorId> tensors, size_t at
 
 // Where each row's request began in this iteration: what a node in front of attention calls so that has to do with the
 // positions that attention reads, be it that it reads them, too, or makes them; or a state.
-TensorId start_of(const Graph& graph, const Uses& uses, const Node& attention) {
+TensorId start_of(const Graph& graph, const Node& attention) {
   const TensorId position = operand(attention, "position");
-  TensorId state = -1;
-  for (TensorId id = 0; id < static_cast<TensorId>(graph.tensors().size()); ++id) {
+  const auto is_start = [&](TensorId id) {
     const Tensor& tensor = graph.tensor(id);
-    if (tensor.dtype != DType::i32 || tensor.shape != graph.tensor(position).shape ||
-        !(tensor.name == kRowStart || tensor.name.ends_with(fmt::format(".{}", kRowStart))))
-      continue;
-    const Node* const maker = uses.maker(id);
-    if (maker && graph.number_of(maker->name) < graph.number_of(attention.name) &&
-        std::ranges::find(maker->operands, position) != maker->operands.end())
-      return id;
-    if (tensor.kind == graph::TensorKind::state && tensor.name == kRowStart) state = id;
+    return tensor.dtype == DType::i32 && tensor.shape == graph.tensor(position).shape &&
+           (tensor.name == kRowStart || tensor.name.ends_with(fmt::format(".{}", kRowStart)));
+  };
+  for (size_t n = 0; n < graph.number_of(attention.name); ++n) {
+    const Node& node = graph.nodes()[n];
+    if (std::ranges::find(node.operands, position) == node.operands.end()) continue;
+    for (size_t i = 0; i < node.operands.size(); ++i)
+      if (node.op->operands[i].role != loop::Role::input && is_start(node.operands[i])) return node.operands[i];
   }
-  return state;
+  const TensorId state = graph.has(kRowStart) ? graph.find(kRowStart) : -1;
+  return state >= 0 && graph.tensor(state).kind == graph::TensorKind::state && is_start(state) ? state : -1;
+}
+
+// What writes the cache that attention reads: the last one in front of it. Behind attention it is written by the next one, if at all,
+// so nobody sees whether this one has written before attention or behind it. nullptr if anything else is the case.
+const Node* append_in_front_of(const Graph& graph, const Uses& uses, const Node& attention) {
+  const size_t at = graph.number_of(attention.name);
+  const Node* append = nullptr;
+  for (const char* cache : {"k_cache", "v_cache"}) {
+    const std::span<const Use> users = uses.readers(operand(attention, cache));
+    const auto mine = std::ranges::find(users, at, &Use::node);
+    if (mine == users.begin() || mine == users.end()) return nullptr;
+    const Node* const before = &graph.nodes()[std::prev(mine)->node];
+    if (before->op->name != "kv_append" || (append && append != before) ||
+        operand(*before, cache) != operand(attention, cache))
+      return nullptr;
+    append = before;
+    const auto next = std::next(mine);
+    if (next == users.end()) continue;
+    const graph::Operand& behind = graph.nodes()[next->node].op->operands[next->operand];
+    if (next->node == at || behind.role != loop::Role::inout || behind.name != cache) return nullptr;
+  }
+  return append;
 }
 
 std::optional<Block> block_at(const Graph& graph, const Node& attention) {
   const Uses uses(graph);
-  const TensorId k_cache = operand(attention, "k_cache"), v_cache = operand(attention, "v_cache");
-  const Node* append = nullptr;
-  for (const Use& use : uses.readers(k_cache)) {
-    const Node& node = graph.nodes()[use.node];
-    if (node.name == attention.name) continue;
-    if (node.op->name != "kv_append" || append || operand(node, "v_cache") != v_cache) return std::nullopt;
-    append = &node;
-  }
-  if (!append || uses.readers(v_cache).size() != 2 || graph.number_of(append->name) > graph.number_of(attention.name) ||
-      operand(*append, "k_cache") != k_cache)
-    return std::nullopt;
+  const Node* const append = append_in_front_of(graph, uses, attention);
+  if (!append) return std::nullopt;
   for (const char* shared : {"page_table", "request", "position"})
     if (operand(*append, shared) != operand(attention, shared)) return std::nullopt;
 
@@ -172,7 +185,7 @@ std::optional<Block> block_at(const Graph& graph, const Node& attention) {
   block.per_group = attention.sizes.at("M");
   block.size = attention.sizes.at("D");
   block.rows = attention.sizes.at("T");
-  block.start = start_of(graph, uses, attention);
+  block.start = start_of(graph, attention);
   for (const Heads& heads : {*q, *k})
     if (2 * heads.rotation->sizes.at("M") != block.size) return std::nullopt;
   if (q->split) {
