@@ -184,7 +184,8 @@ std::vector<Engine::Wanted> Engine::wanted_regimes(const EngineOptions& options,
         *options.prompt_rows, base);
     wanted.push_back({*options.prompt_rows, "--prompt-rows"});
   } else if (!options.prompt_rows && chooses) {
-    for (const int64_t rows : prompt_regimes(base)) wanted.push_back({rows, nullptr});
+    const int64_t more = decoder_options_.draft_model ? decoder_options_.draft_model_rows() - base : 0;
+    for (const int64_t rows : prompt_regimes(base, more)) wanted.push_back({rows, nullptr});
   }
   return wanted;
 }

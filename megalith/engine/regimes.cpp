@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "megalith/base/ceil_div.h"
 #include "megalith/base/error.h"
 #include "megalith/optimize/limits.h"
 
@@ -32,8 +33,9 @@ std::vector<int64_t> smaller_regimes(int64_t max_rows, int64_t weight_bytes) {
   return rows;
 }
 
-std::vector<int64_t> prompt_regimes(int64_t max_rows) {
+std::vector<int64_t> prompt_regimes(int64_t max_rows, int64_t more) {
   std::vector<int64_t> rows = {kShortPrompt, optimize::kMaxNarrowRows};
+  for (int64_t& r : rows) r -= ceil_div(more, optimize::kRowBlock) * optimize::kRowBlock;
   std::erase_if(rows, [&](int64_t r) { return r <= max_rows; });
   return rows;
 }

@@ -109,6 +109,8 @@ TEST(Regimes, BesideALargeKernelAreThoseThatAreFaster) {
 TEST(Regimes, ForPromptsAreThoseOfMoreRows) {
   EXPECT_THAT(prompt_regimes(4), ElementsAre(256, 512));
   EXPECT_THAT(prompt_regimes(256), ElementsAre(512));
+  EXPECT_THAT(prompt_regimes(48, 8), ElementsAre(240, 496));  // beside which a draft model has 8 rows more
+  EXPECT_THAT(prompt_regimes(256, 17), ElementsAre(480));
   EXPECT_THAT(prompt_regimes(512), IsEmpty());
 }
 
