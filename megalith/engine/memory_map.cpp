@@ -198,7 +198,10 @@ void MemoryMap::bind_random(const graph::Graph& graph, uint64_t seed) {
     float spread = matrix ? 1.7f / std::sqrt(static_cast<float>(columns)) : 0.1f, centre = matrix ? 0 : 1;
     if (scaled) centre = spread / 127, spread = 0.1f * centre;
     if (tensor.dtype == DType::i8) spread = 127.9f;
-    const uint64_t tensor_seed = seed ^ std::hash<std::string>()(tensor.name);
+    // A draft model that is the model itself has its weights, too.
+    const bool is_of_draft = tensor.name.starts_with(kDraftPrefix);
+    const std::string own_name = tensor.name.substr(is_of_draft ? std::string_view(kDraftPrefix).size() : 0);
+    const uint64_t tensor_seed = seed ^ std::hash<std::string>()(own_name);
     for_rows(tensor.num_elements(), kStretchBytes, [&](int64_t begin, int64_t end) {
       fill_random(data, tensor.dtype, begin, end, centre, spread, tensor_seed);
     });

@@ -27,7 +27,8 @@ class MemoryMap {
   /// that no constant is made of is a UserError, too: without it another model would be run than the one that was
   /// trained.
   void bind_weights(const graph::Graph& graph, const Weights& weights);
-  /// Binds every constant to random values of a size that keeps activations tame; the same for the same seed.
+  /// Binds every constant to random values of a size that keeps activations tame; the same for the same seed, and the same in a draft
+  /// model as in a model of its shape.
   void bind_random(const graph::Graph& graph, uint64_t seed);
   /// Makes the tables "rope.cos" and "rope.sin" of a decoder for sequences of up to `max_seq_len` tokens, or fills them
   /// anew for prompts of another length.
