@@ -383,6 +383,18 @@ TEST_P(CudaCompileOperator, InEveryDtype) {
 INSTANTIATE_TEST_SUITE_P(Operators, CudaCompileOperator, ::testing::ValuesIn(testing::operators_with_cases()),
                          [](const auto& one) { return one.param; });
 
+// Steps of one row beside a first step and a large model of several.
+TEST(CudaCompile, ADraftModelsStepsSpillNothing) {
+  MEGALITH_SKIP_IF(testing::missing_compiler());
+  const std::string shapes = MEGALITH_SOURCE_DIR "/models/shapes/";
+  const DecoderOptions options{.max_rows = 5,
+                               .draft_tokens = 2,
+                               .draft_model = std::make_shared<const ModelConfig>(config_read(shapes + "Qwen3-0.6B")),
+                               .target = "cuda:sm_90a"};
+  expect_compiles(build_decoder(config_read(shapes + "Qwen3-8B"), options), "shapes/Qwen3-8B with Qwen3-0.6B",
+                  hopper());
+}
+
 // The streams of weights were made for a ring of another length.
 TEST(CudaCompile, AnEditedWorkspaceThatLeavesAShortRingIsRefused) {
   MEGALITH_SKIP_IF(testing::missing_compiler());

@@ -22,6 +22,7 @@ struct StackedAttention {
   bool has_rope = true;
   int64_t requests = 2, pages = 16, page = 16;  // of each request; positions of each page
   int64_t hidden = 64;
+  bool shares_cache = false;  // both layers write the same one, as steps of a draft model do
 
   int64_t columns() const { return groups * (per_group + 2) * head; }
 };
@@ -82,8 +83,11 @@ inline graph::Graph stacked_attention(const StackedAttention& s) {
     };
     const auto q = turned(at + "q", heads[0]), k = turned(at + "k", heads[1]);
     const std::vector<graph::Dim> cache = {s.requests * s.pages, s.page, s.groups, s.head};
-    const auto k_cache = g.state(at + "k_cache", DType::bf16, cache),
-               v_cache = g.state(at + "v_cache", DType::bf16, cache);
+    const std::string of = s.shares_cache ? "0." : at;
+    const auto cached = [&](const std::string& name) {
+      return g.has(name) ? g.find(name) : g.state(name, DType::bf16, cache);
+    };
+    const auto k_cache = cached(of + "k_cache"), v_cache = cached(of + "v_cache");
     g.add("kv_append", at + "append", {k, heads[2], table, request, position, k_cache, v_cache});
     const auto y =
         g.apply("attention", at + "attention", {q, k_cache, v_cache, table, request, position},
