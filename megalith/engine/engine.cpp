@@ -346,9 +346,10 @@ std::vector<std::string> Engine::fit_rope(int64_t longest) {
 std::vector<std::string> Engine::make_up_cache() {
   std::vector<std::string> changed;
   if (std::exchange(cache_made_up_, true)) return changed;
+  uint64_t own = 0, of_draft = 0;  // so a draft model that is the model itself has its cache, too
   for (const graph::Tensor& tensor : graph().tensors()) {
     if (!is_kv_cache(tensor)) continue;
-    memory_.fill_state(graph(), tensor.name, changed.size());
+    memory_.fill_state(graph(), tensor.name, tensor.name.starts_with(kDraftPrefix) ? of_draft++ : own++);
     changed.push_back(tensor.name);
   }
   return changed;

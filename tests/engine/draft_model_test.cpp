@@ -114,14 +114,17 @@ TEST(DraftModel, IsRightIfItIsTheModelItself) {
   EXPECT_GT(all.accepted, 80u);
 }
 
-// With made-up weights, too: so steps can be measured that are right.
+// With made-up weights and a made-up cache, too: so steps can be measured that are right.
 TEST(DraftModel, IsRightIfItIsMadeUpAsTheModelItself) {
   EngineOptions options = options_of(1, test::kTinyModel);
   options.dummy_weights = true;
   Engine engine(test::kTinyModel, options);
-  const Generation made = engine.generate({{.prompt = {3, 1, 4}, .max_new_tokens = 41, .ignore_stop_tokens = true}});
-  EXPECT_EQ(made.accepted, made.drafted);
-  EXPECT_EQ(made.accepted, 30u);
+  for (const int64_t cached : {0, 2}) {
+    const Generation made = engine.generate(
+        {{.prompt = {3, 1, 4}, .max_new_tokens = 41, .ignore_stop_tokens = true, .cached_tokens = cached}});
+    EXPECT_EQ(made.accepted, made.drafted) << cached;
+    EXPECT_EQ(made.accepted, 30u) << cached;
+  }
 }
 
 /// How many drafts there are, and how many are right, of a sequence that the large model makes of `request`, with drafts that the
