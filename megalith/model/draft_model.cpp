@@ -7,6 +7,7 @@
 #include "megalith/base/file.h"
 #include "megalith/base/json_quote.h"
 #include "megalith/model/tokenizer.h"
+#include "megalith/optimize/limits.h"
 
 namespace megalith {
 
@@ -48,7 +49,8 @@ void check_draft_model(const ModelConfig& draft, const ModelConfig& target, int6
 }
 
 void build_draft_model(Graph& graph, const ModelConfig& draft, const DecoderOptions& options, int64_t vocabulary) {
-  const int64_t requests = options.max_requests, steps = options.draft_tokens;
+  const int64_t requests = options.max_requests, steps = options.draft_tokens,
+                drafters = optimize::whole_rows(options.target, requests);  // room for a row of each
   const auto state = [&](const std::string& name, Dim size) {
     return graph.state(of_draft(name), DType::i32, {std::move(size)});
   };
@@ -58,7 +60,7 @@ void build_draft_model(Graph& graph, const ModelConfig& draft, const DecoderOpti
   const Dim rows(options.draft_model_rows(), "draft_rows");
   const TensorId token = state("token", rows), request = state("request", rows), position = state("position", rows),
                  start = state("row_start", rows), drafter = state("drafter", requests),
-                 drafter_row = state("drafter_row", Dim(requests, "drafters_0"));
+                 drafter_row = state("drafter_row", Dim(drafters, "drafters_0"));
   const TensorId of_requests = graph.find("requests"), history = graph.find("history"),
                  row_request = graph.find("row_request"), row_position = graph.find("row_position");
   const auto own_vocabulary = static_cast<double>(draft.vocab_size);
@@ -78,8 +80,8 @@ void build_draft_model(Graph& graph, const ModelConfig& draft, const DecoderOpti
     const TensorId best = graph.apply("argmax", place.nodes + "argmax", {logits});
     const auto next = [&](const char* what) {
       const std::string name = fmt::format("{}.{}", step + 1, what);
-      return step + 1 < steps ? state(name, Dim(requests, fmt::format("drafters_{}", step + 1)))
-                              : state(name, requests);
+      return step + 1 < steps ? state(name, Dim(drafters, fmt::format("drafters_{}", step + 1)))
+                              : state(name, drafters);
     };
     place.token = next("token"), place.request = next("request"), place.position = next("position");
     graph.add("draft_token", place.nodes + "draft",

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "megalith/kernels/stream_limits.h"
 #include "megalith/model/draft_model.h"
+#include "megalith/optimize/schedule.h"
 #include "support/decoder_steps.h"
 #include "support/streamed.h"
 
@@ -29,8 +31,17 @@ DecoderOptions drafting_options(const std::string& draft, DraftingRoom room, int
 
 TEST(FusedDraftModel, HasNothingThatIsNotFused) {
   const ModelConfig large = config_read(kDraftingShapes + "Qwen3-8B");
-  for (const DraftingRoom room :
-       {DraftingRoom{2, 1}, {5, 1}, {8, 1}, {64, 1}, {512, 1}, {8, 8}, {32, 8}, {240, 8}, {496, 8}}) {
+  for (const DraftingRoom room : {DraftingRoom{2, 1},
+                                  {5, 1},
+                                  {8, 1},
+                                  {64, 1},
+                                  {512, 1},
+                                  {8, 8},
+                                  {32, 8},
+                                  {240, 8},
+                                  {496, 8},
+                                  {32, 12},
+                                  {96, 90}}) {
     const graph::Graph graph = build_decoder(
         large, drafting_options(kDraftingShapes + "Qwen3-0.6B", room, std::min<int64_t>(room.rows - 1, 4)));
     EXPECT_TRUE(testing::streams_all_products(graph, "cuda:sm_90a")) << room.rows << " rows, " << room.requests;
@@ -42,6 +53,13 @@ TEST(FusedDraftModel, HasNothingThatIsNotFused) {
               0)
         << room.rows << " rows, " << room.requests;
     EXPECT_EQ(graph.lasting_sizes(), graph.find("counts"));
+    // What several rows multiply next lies as tensor cores take it, in the first step and in those behind it.
+    const graph::Schedule schedule = optimize::make_schedule(graph, "cuda:sm_90a");
+    for (const char* name : {"draft.0.layer.0.gate_up", "draft.1.layer.0.gate_up"})
+      if (graph.has(name) && graph.tensor(graph.find(name)).shape[0].size > stream::kMaxRowsOfWords) {
+        EXPECT_EQ(schedule.layout(graph.find(name)), graph::Layout::fragments)
+            << name << ", " << room.rows << " rows, " << room.requests;
+      }
   }
 }
 
