@@ -1,0 +1,146 @@
+// Writes one function of a scheduled kernel: its nest, from the outside in, with the loops and conditions that its domains
+// need. Each part of it is a file of its own. Internal to codegen/loop_source.cpp.
+#pragma once
+
+#include <isl/cpp.h>
+
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "megalith/codegen/loop_expression.h"
+#include "megalith/codegen/loop_pack.h"
+#include "megalith/codegen/loop_source.h"
+#include "megalith/codegen/loop_storage.h"
+#include "megalith/loop/domain.h"
+#include "megalith/loop/nest.h"
+#include "megalith/loop/parallel.h"
+
+namespace megalith::codegen {
+
+/// Along axis 0, 1, ... of loop/tag.h.
+inline constexpr const char* kLoopAxes[] = {"blockIdx.x",  "blockIdx.y",  "blockIdx.z",
+                                            "threadIdx.x", "threadIdx.y", "threadIdx.z"};
+
+/// "max(a, max(b, c))".
+std::string folded(const std::vector<std::string>& bounds, const char* combine);
+
+class LoopEmitter {
+ public:
+  LoopEmitter(const loop::Kernel& kernel, LoopTarget target, const std::string& name,
+              const std::set<std::string>& aligned);
+
+  LoopSource run();
+
+ private:
+  const loop::Kernel kernel_;
+  const std::set<std::string>& aligned_;
+  const bool is_gpu_, is_emulated_;
+  loop::Domains domains_;
+  loop::Parallel parallel_;
+  LoopStorage storage_;
+  LoopExpressions expressions_;
+  LoopSource result_;
+  std::string prefix_, comment_, body_, declarations_;
+  int depth_ = 1, num_reductions_ = 0;
+  const loop::Instruction* instruction_ = nullptr;
+  std::set<std::string> packed_tensors_;  // some of whose elements move at once
+  std::map<std::string, std::string>
+      packed_;               // of the statement that is being written: what was read at once, by its text
+  std::string target_pack_;  // what it writes instead of its target; "" for that
+  int num_packs_ = 0;
+  isl::set implemented_;  // around the statement that is being written
+  std::vector<std::string> outer_;
+
+  void line(const std::string& text) { body_ += std::string(static_cast<size_t>(2 * depth_), ' ') + text + "\n"; }
+  void open(const std::string& text);
+  void close();
+
+  // ---- names and tensors: loop_source.cpp -----------------------------------------------------------------------------
+
+  void check_names() const;
+  static bool is_kept(const std::string& name);
+
+  const loop::TensorArgument& tensor(const std::string& name) const { return *kernel_.find_tensor(name); }
+  std::string element(const std::string& name, const std::vector<std::string>& index) const;
+
+  std::string header();
+
+  bool is_kernel() const { return is_gpu_ && !is_emulated_; }
+
+  // The grid, around everything.
+  std::string emulation() const;
+
+  // ---- the nest -----------------------------------------------------------------------------------------------------
+
+  // Who waits for each other inside of the node: the threads of a block, those of a warp, or none.
+  enum Scope { kBlock, kWarp, kThread };
+  static Scope scope_of(const loop::NestNode& node);
+
+  // In an emulation what stands between barriers is run by one thread after the other, and what stands between barriers of
+  // the block by one warp after the other.
+  void emit(std::span<const loop::NestNode> nodes, const std::vector<std::string>& outer, const isl::set& implemented);
+  Scope scope_ = kBlock;  // around what is being written, in an emulation
+
+  void emit(const loop::NestNode& node, std::vector<std::string> outer, const isl::set& implemented);
+
+  // An unrolled loop over what a thread keeps has all iterations, with conditions inside: in registers every index is a number.
+  bool keeps_elements(const loop::NestNode& node) const;
+  bool keeps_elements(const loop::Instruction& instruction, const std::string& iname) const;
+  bool is_unrolled(const std::string& iname) const;
+  // From the least to the largest value that there may be; what `wanted` says if those are no numbers.
+  loop::LoopBounds whole_bounds(const std::string& iname, const isl::set& wanted,
+                                const std::vector<std::string>& outer) const;
+
+  // A loop tagged vec whose elements move at once, if some do. On a GPU: loads before it, a store behind; on a CPU the vectors
+  // of the compiler take its place, which it keeps in registers as it does not what a loop makes.
+  bool emit_packs(const loop::NestNode& node, const loop::LoopBounds& bounds, const std::vector<std::string>& outer,
+                  const isl::set& inside);
+
+  void emit_whole_packs(const loop::NestNode& node, const std::vector<PackAccess>& accesses,
+                        const loop::LoopBounds& bounds, const std::vector<std::string>& outer, const isl::set& inside,
+                        int64_t count);
+
+  void emit_whole_vector(const loop::Instruction& instruction, const std::vector<PackAccess>& accesses, int64_t count);
+
+  // At a multiple of how many bytes the tensor begins, if its elements may move at once.
+  int64_t bytes_aligned(const std::string& name) const;
+
+  std::optional<int> axis_of(const loop::NestNode& node) const;
+
+  // `set`, of one dimension more than `implemented`, as far as the loops around get there: bounds that follow from theirs go.
+  static isl::set narrowed(const isl::set& set, const isl::set& implemented);
+
+  void open_loop(const std::string& iname, const loop::LoopBounds& bounds);
+
+  // Inames that are the index along an axis, as long as one has nothing but the next one inside; an if where some index
+  // has no iteration.
+  void emit_axes(const loop::NestNode& first, std::vector<std::string> outer, isl::set implemented);
+
+  // What the instruction reads of other lanes, before any condition: all of a warp take part.
+  void exchange_lanes(size_t index);
+  int exchanged_ = -1;  // the instruction whose elements of other lanes are there
+
+  // 0 up to the largest index along the axis, as far as that is one iname's. A grid has a block 0 even where the iname has
+  // no value, and a block for each value that is left out below the largest.
+  isl::set indices(const std::string& iname, int axis, const isl::set& like) const;
+
+  void emit_instruction(size_t index, const isl::set& implemented);
+
+  // Axes that the instruction is not within, and runs at the beginning of.
+  std::vector<std::string> tests_of_axes(size_t index) const;
+
+  // ---- reductions ---------------------------------------------------------------------------------------------------
+
+  // A lambda, called where its value is wanted: behind an `if` it may not be evaluated at all.
+  std::string reduction(const loop::Expr& reduce);
+
+  // ---- the grid -----------------------------------------------------------------------------------------------------
+
+  void find_blocks();
+};
+
+}  // namespace megalith::codegen
