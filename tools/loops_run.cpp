@@ -39,6 +39,13 @@ constexpr int64_t kLeastCopied = 64 << 20;  // so that a copy is one of memory, 
 constexpr int64_t kFlushBytes = 256 << 20;
 constexpr double kTolerance = 1e-3;  // relative and absolute: sums are formed in other orders
 
+// Memory begins where a line of a cache does, as that of torch's tensors: stores of whole lines go past the caches only then.
+struct alignas(64) Line {
+  std::byte bytes[64];
+};
+using Lines = std::vector<Line>;
+Lines make_lines(int64_t bytes) { return Lines(static_cast<size_t>(bytes) / sizeof(Line) + 1); }
+
 // Arrays of random numbers for a call; on a GPU with copies there.
 class LoopArrays {
  public:
@@ -56,7 +63,7 @@ class LoopArrays {
   }
 
   LoopCall& call() { return call_; }
-  const std::vector<std::vector<double>>& memory() const { return memory_; }
+  const std::vector<Lines>& memory() const { return memory_; }
   int64_t count(size_t tensor) const { return counts_[tensor]; }
 
   void upload() {
@@ -76,7 +83,7 @@ class LoopArrays {
     counts_.push_back(count);
     tensor.num_dims = static_cast<int>(kernel_.signature().tensors()[i].shape.size());
     const int64_t bytes = count * dtype_bytes(tensor.dtype);
-    memory_[i].resize(static_cast<size_t>(bytes) / sizeof(double) + 1);
+    memory_[i] = make_lines(bytes);
     std::mt19937 random(static_cast<unsigned>(i + 1));
     std::uniform_real_distribution<float> numbers(-1, 1);
     for (int64_t at = 0; at < count; ++at)
@@ -94,7 +101,7 @@ class LoopArrays {
   const LoopKernel& kernel_;
   LoopCall call_;
   const bool on_gpu_;
-  std::vector<std::vector<double>> memory_;  // doubles for their alignment
+  std::vector<Lines> memory_;
   std::vector<DeviceMemory> device_;
   std::vector<int64_t> counts_;
 };
@@ -153,9 +160,9 @@ double copy_rate(int64_t moved_bytes, int gpu) {
                         gpu),
                     50);
   } else {
-    const std::vector<char> from(static_cast<size_t>(bytes), 1);
-    std::vector<char> to(static_cast<size_t>(bytes));
-    ms = percentile(times_ms([&] { std::memcpy(to.data(), from.data(), from.size()); }, gpu), 50);
+    const Lines from(static_cast<size_t>(bytes) / sizeof(Line), Line{{std::byte{1}}});
+    Lines to(from.size());
+    ms = percentile(times_ms([&] { std::memcpy(to.data(), from.data(), from.size() * sizeof(Line)); }, gpu), 50);
   }
   return 2 * static_cast<double>(bytes) / ms / 1e6;
 }

@@ -104,7 +104,19 @@ class LoopEmitter {
                         const loop::LoopBounds& bounds, const std::vector<std::string>& outer, const isl::set& inside,
                         int64_t count);
 
-  void emit_whole_vector(const loop::Instruction& instruction, const std::vector<PackAccess>& accesses, int64_t count);
+  // On a CPU: two loops tagged vec, the second all that is in the first, over what lies side by side along the first. Rows are
+  // read along the first, change places with columns in registers, and are computed with and stored along the second.
+  bool emit_square(const loop::NestNode& node, const loop::LoopBounds& bounds, const std::vector<std::string>& outer,
+                   const isl::set& inside);
+
+  // How many iterations a loop from 0 has where it is whole, if that is a number; where it ends earlier is added to `ends`.
+  std::optional<int64_t> whole_count(const std::string& iname, const loop::LoopBounds& bounds,
+                                     std::vector<std::string>& ends) const;
+
+  // `vectors`: what takes the place of what is read, by its text, beside `accesses`.
+  void emit_whole_vector(const loop::Instruction& instruction, const std::vector<PackAccess>& accesses, int64_t count,
+                         std::map<std::string, std::string> vectors);
+  bool are_streamed_ = false;  // some vectors are stored past the caches
 
   // At a multiple of how many bytes the tensor begins, if its elements may move at once.
   int64_t bytes_aligned(const std::string& name) const;

@@ -68,6 +68,7 @@ LoopSource LoopEmitter::run() {
   check_names();
   emit(parallel_.nest, {}, loop::parameter_context(kernel_));
   result_.text = header();
+  if (are_streamed_) line("finish_streams();");
   result_.text += body_ + (is_emulated_ ? "  }\n}\n" : "}\n");
   if (is_kernel()) result_.prelude = kernels::embedded_source("kernels/cuda/arch/builtins.cuh");
   result_.prelude += kernels::embedded_source("kernels/cpu/prelude.h");

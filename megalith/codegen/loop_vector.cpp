@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <isl/set.h>
 
+#include <algorithm>
+#include <cctype>
 #include <functional>
 
 #include "megalith/base/error.h"
@@ -14,20 +16,42 @@ using loop::InameTag;
 using loop::NestNode;
 using loop::Space;
 
+namespace {
+
+bool has_word(const std::string& text, const std::string& word) {
+  const auto is_part = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; };
+  for (size_t at = 0; (at = text.find(word, at)) != std::string::npos; at += word.size())
+    if ((at == 0 || !is_part(text[at - 1])) && (at + word.size() == text.size() || !is_part(text[at + word.size()])))
+      return true;
+  return false;
+}
+
+}  // namespace
+
+std::optional<int64_t> LoopEmitter::whole_count(const std::string& iname, const loop::LoopBounds& bounds,
+                                                std::vector<std::string>& ends) const {
+  const isl::val most = isl::manage(isl_set_dim_max_val(domains_.over({iname}).release(), 0));
+  if (!most.is_int() || bounds.lower != std::vector<std::string>{"0"}) return {};
+  const int64_t count = isl_val_get_num_si(most.get()) + 1;
+  std::vector<std::string> upper = bounds.upper;
+  if (count < 2 || std::erase(upper, fmt::format("{}", count)) != 1) return {};
+  ends.insert(ends.end(), upper.begin(), upper.end());
+  return count;
+}
+
 bool LoopEmitter::emit_packs(const NestNode& node, const loop::LoopBounds& bounds,
                              const std::vector<std::string>& outer, const isl::set& inside) {
   if (loop::tag_of(kernel_, node.iname) != InameTag::vector) return false;
+  if (emit_square(node, bounds, outer, inside)) return true;
   if (node.body.size() != 1 || node.body[0].instruction < 0) return false;
   const auto index = static_cast<size_t>(node.body[0].instruction);
   const loop::Instruction& instruction = kernel_.instructions[index];
   const isl::set wanted = loop::project_dimensions(domains_.over(instruction.within), instruction.within);
-  const isl::val most = isl::manage(isl_set_dim_max_val(domains_.over({node.iname}).release(), 0));
-  if (instruction.condition || !most.is_int() || bounds.lower != std::vector<std::string>{"0"} ||
-      !loop::guards(wanted, inside).empty() || !tests_of_axes(index).empty())
-    return false;
-  const int64_t count = isl_val_get_num_si(most.get()) + 1;
-  std::vector<std::string> ends = bounds.upper;
-  if (count < 2 || std::erase(ends, fmt::format("{}", count)) != 1) return false;
+  if (instruction.condition || !loop::guards(wanted, inside).empty() || !tests_of_axes(index).empty()) return false;
+  std::vector<std::string> ends;
+  const std::optional<int64_t> whole = whole_count(node.iname, bounds, ends);
+  if (!whole) return false;
+  const int64_t count = *whole;
   constexpr int64_t kMaxGpuBytes = 16, kMaxCpuBytes = 32;  // ld.global.v4, and AVX's vectors
   const std::function<int64_t(const std::string&)> begins = [this](const std::string& name) {
     return bytes_aligned(name);
@@ -48,7 +72,7 @@ bool LoopEmitter::emit_packs(const NestNode& node, const loop::LoopBounds& bound
   if (is_gpu_)
     emit_whole_packs(node, accesses, bounds, outer, inside, count);
   else
-    emit_whole_vector(instruction, accesses, count);
+    emit_whole_vector(instruction, accesses, count, {});
   if (is_whole) return true;
   close();
   body_.pop_back();
@@ -90,9 +114,78 @@ void LoopEmitter::emit_whole_packs(const NestNode& node, const std::vector<PackA
   if (!store.empty()) line(store);
 }
 
-void LoopEmitter::emit_whole_vector(const loop::Instruction& instruction, const std::vector<PackAccess>& accesses,
-                                    int64_t count) {
+bool LoopEmitter::emit_square(const NestNode& node, const loop::LoopBounds& bounds,
+                              const std::vector<std::string>& outer, const isl::set& inside) {
+  if (is_gpu_ || node.body.size() != 1 || node.body[0].iname.empty()) return false;
+  const NestNode& inner = node.body[0];
+  if (loop::tag_of(kernel_, inner.iname) != InameTag::vector || inner.body.size() != 1 || inner.body[0].instruction < 0)
+    return false;
+  const loop::Instruction& instruction = kernel_.instructions[static_cast<size_t>(inner.body[0].instruction)];
+  const isl::set wanted = narrowed(loop::loop_domain(domains_, kernel_, inner, outer), inside);
+  const loop::LoopBounds inner_bounds = loop::loop_bounds(wanted, inner.iname, outer);
+  if (instruction.condition ||
+      !loop::guards(loop::project_dimensions(domains_.over(instruction.within), instruction.within),
+                    loop::enter_loop(inside, inner_bounds))
+           .empty())
+    return false;
+  std::vector<std::string> ends;
+  const std::optional<int64_t> count = whole_count(node.iname, bounds, ends);
+  if (!count || count != whole_count(inner.iname, inner_bounds, ends) || (*count != 4 && *count != 8 && *count != 16) ||
+      std::ranges::any_of(ends, [&](const std::string& end) { return has_word(end, node.iname); }))
+    return false;
+
+  const auto packs_along = [&](const std::string& iname) {
+    constexpr int64_t kMaxBytes = 64;  // AVX-512's vectors
+    return find_packs(kernel_, instruction, iname, *count, kMaxBytes, wanted, nullptr,
+                      [this](const std::string& name, size_t axis) { return storage_.is_contracted(name, axis); });
+  };
+  std::vector<PackAccess> accesses = packs_along(inner.iname), columns;
+  for (PackAccess& along : packs_along(node.iname))
+    if (!along.is_write && loop::mentions(along.first, inner.iname) &&
+        std::ranges::none_of(accesses, [&](const PackAccess& access) {
+          return !access.is_write && loop::same_expression(access.subscript, along.subscript);
+        }))
+      columns.push_back(std::move(along));
+  std::vector<PackAccess> all = accesses;
+  all.insert(all.end(), columns.begin(), columns.end());
+  if (columns.empty() || !is_of_vectors(kernel_, instruction, inner.iname, all)) return false;
+
+  if (!ends.empty())
+    open(fmt::format("if ({} >= {})", folded(ends, "min"), *count));
+  else
+    line("{"), ++depth_;
+  const auto unrolled = [&](const std::string& iname) {
+    line("#pragma GCC unroll 64");
+    open(fmt::format("for (i64 {0} = 0; {0} < {1}; ++{0})", iname, *count));
+  };
   std::map<std::string, std::string> vectors;
+  for (const PackAccess& column : columns) {
+    const std::string text = expressions_.element(column.subscript);
+    if (vectors.contains(text)) continue;
+    const std::string name = fmt::format("pack_of_{}_{}", column.subscript.name, num_packs_++);
+    line(fmt::format("f32 {}[{}] __attribute__((aligned(64)));", name, *count * *count));
+    unrolled(inner.iname);
+    line(fmt::format("store_vector<{0}>(&{1}[{0} * {2}], load_vector<{0}>(&{3}));", *count, name, inner.iname,
+                     expressions_.element(column.first)));
+    close();
+    line(fmt::format("transpose_pack<{}>({});", *count, name));
+    vectors[text] = fmt::format("load_vector<{0}>(&{1}[{0} * {2}])", *count, name, node.iname);
+  }
+  unrolled(node.iname);
+  emit_whole_vector(instruction, accesses, *count, std::move(vectors));
+  close();
+  close();
+  if (ends.empty()) return true;
+  body_.pop_back();
+  body_ += " else {\n";
+  ++depth_;
+  open_loop(node.iname, bounds);
+  emit(node.body, outer, inside);
+  return true;
+}
+
+void LoopEmitter::emit_whole_vector(const loop::Instruction& instruction, const std::vector<PackAccess>& accesses,
+                                    int64_t count, std::map<std::string, std::string> vectors) {
   std::string to;
   for (const PackAccess& access : accesses) {
     const std::string first = expressions_.element(access.first);
@@ -105,7 +198,9 @@ void LoopEmitter::emit_whole_vector(const loop::Instruction& instruction, const 
   std::string value = expressions_.as_float(instruction.value);
   if (value.find("load_vector<") == std::string::npos) value = fmt::format("broadcast<{}>({})", count, value);
   packed_.clear();
-  line(fmt::format("store_vector<{}>(&{}, {});", count, to, value));
+  const bool is_streamed = tensor(instruction.target.name).is_streamed;
+  are_streamed_ |= is_streamed;
+  line(fmt::format("{}_vector<{}>(&{}, {});", is_streamed ? "stream" : "store", count, to, value));
 }
 
 int64_t LoopEmitter::bytes_aligned(const std::string& name) const {

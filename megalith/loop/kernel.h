@@ -98,6 +98,7 @@ struct TensorArgument {
   bool shape_known = false;
   Space space = Space::automatic;  // of a temporary
   std::string storage;             // of a temporary: those that name the same share memory; "" for none
+  bool is_streamed = false;        // of what is written: a CPU stores vectors of it past its caches
 };
 
 /// A size: bound to an integer for one use of the kernel. A dynamic parameter is bound to its largest value when the

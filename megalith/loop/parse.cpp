@@ -261,6 +261,7 @@ class KernelParser {
         }
       }
     }
+    if (result.role == Role::output || result.role == Role::inout) result.is_streamed = cursor_.accept("streamed");
     if (cursor_.peek().kind == Token::Kind::name) {
       const auto space = space_of_name(cursor_.peek().text);
       if (result.role != Role::temporary || (!space && !cursor_.peek().is("in"))) cursor_.fail("the end of the line");

@@ -88,6 +88,7 @@ std::string print_tensor(const TensorArgument& tensor) {
   if (tensor.shape_known) text += "[" + print_list(tensor.shape) + "]";
   if (tensor.space != Space::automatic) text += fmt::format(" {}", space_name(tensor.space));
   if (!tensor.storage.empty()) text += fmt::format(" in {}", tensor.storage);
+  if (tensor.is_streamed && (tensor.role == Role::output || tensor.role == Role::inout)) text += " streamed";
   return text;
 }
 

@@ -158,6 +158,34 @@ TEST(LoopSource, VectorsOnACpu) {
   EXPECT_THAT(source("2 * a[i]", "split i 16 -> o v:vec\n"), Not(HasSubstr("store_vector")));
 }
 
+constexpr const char* kTranspose =
+    "kernel transpose\ninput a: f32[n, m]\noutput b: f32[m, n]\nassume n >= 1 and m >= 1\n"
+    "{ [i, j] : 0 <= i < n and 0 <= j < m }\n";
+
+// Two loops tagged vec over what lies side by side along the first: rows change places with columns in registers.
+TEST(LoopSource, SquaresInRegistersOnACpu) {
+  const auto source = [](const std::string& value, const std::string& steps) {
+    return body_of(scheduled(kTranspose + std::string("b[j, i] = ") + value + "\n", steps), LoopTarget::cpu);
+  };
+  const std::string of_eight = "split i 8 -> i_o p:vec, j 8 -> j_o q:vec\norder j_o i_o q p\n";
+  const std::string whole = source("2 * a[i, j]", "assume n mod 8 = 0 and m mod 8 = 0\n" + of_eight);
+  EXPECT_THAT(whole, AllOf(HasSubstr("f32 pack_of_a_0[64] __attribute__((aligned(64)));"),
+                           HasSubstr("store_vector<8>(&pack_of_a_0[8 * p], load_vector<8>(&a["),
+                           HasSubstr("transpose_pack<8>(pack_of_a_0);"),
+                           HasSubstr(", 2.0f * load_vector<8>(&pack_of_a_0[8 * q]));"), Not(HasSubstr("} else {")),
+                           Not(HasSubstr("finish_streams"))));
+  EXPECT_THAT(source("a[i, j]", of_eight),
+              AllOf(HasSubstr("transpose_pack"), HasSubstr(") >= 8) {"), HasSubstr("} else {")));
+  EXPECT_THAT(source("a[i, j]", "stream b\n" + of_eight),
+              AllOf(HasSubstr("stream_vector<8>(&b["), HasSubstr("  finish_streams();\n}")));
+  // What is side by side along the second needs no square, and what is no operator of each element has none.
+  EXPECT_THAT(source("a[j, i]", "assume n = m\n" + of_eight),
+              AllOf(Not(HasSubstr("transpose_pack")), HasSubstr("store_vector<8>(&b[")));
+  EXPECT_THAT(source("exp(a[i, j])", of_eight), Not(HasSubstr("transpose_pack")));
+  EXPECT_THAT(source("a[i, j]", "split i 6 -> i_o p:vec, j 6 -> j_o q:vec\norder j_o i_o q p\n"),
+              Not(HasSubstr("transpose_pack")));
+}
+
 std::string example(const std::string& file) {
   return file_read(std::string(MEGALITH_SOURCE_DIR) + "/examples/loops/" + file);
 }
@@ -180,6 +208,46 @@ TEST(Loops, AMatmulOnACpuAndAsAGpuRunsIt) {
       compiled.run(source, schedule.kernel(), binding, found);
       EXPECT_EQ(found.at("c").values, wanted.at("c").values) << source.name << " of " << n;
     }
+  }
+}
+
+// Squares of every width that there is code for, whole and with tails; the values of a sum of a square, of what is not
+// turned round and of a number; and where vectors begin anywhere, so that they cannot go past the caches.
+TEST(Loops, SquaresInRegistersComputeTheSame) {
+  std::vector<LoopSource> sources;
+  std::vector<Schedule> schedules;
+  for (const int width : {4, 8, 16})
+    for (const char* value : {"a[i, j]", "2 * a[i, j] + b[j, i] - a[0, j]"}) {
+      std::string text = kTranspose + std::string("b[j, i] = ") + value + "\n";
+      if (std::string(value) != "a[i, j]") text.replace(text.find("output b"), 8, "inout b");
+      schedules.push_back(scheduled(
+          text, fmt::format("split i {0} -> i_o p:vec, j {0} -> j_o q:vec\norder j_o i_o q p\nstream b\n", width)));
+      sources.push_back(
+          codegen::emit_loops(schedules.back().kernel(), LoopTarget::cpu, fmt::format("squares_{}", sources.size())));
+      EXPECT_THAT(sources.back().text, HasSubstr(fmt::format("transpose_pack<{}>", width)));
+    }
+  schedules.push_back(scheduled(example("transpose.loops"), example("transpose_cpu.schedule")));
+  sources.push_back(codegen::emit_loops(schedules.back().kernel(), LoopTarget::cpu, "transpose_cpu"));
+  // As this machine has vectors, and as one of half their width has.
+  for (const char* flag : {"-march=native", "-mno-avx512f"}) {
+#if !defined(__x86_64__)
+    if (std::string(flag) != "-march=native") continue;
+#endif
+    std::vector<std::string> flags = kQuick;
+    flags.insert(flags.end(), {"-march=native", flag});
+    const CompiledLoops compiled = CompiledLoops::compile(sources, flags);
+    for (size_t which = 0; which < sources.size(); ++which)
+      for (const auto& [n, m] : {std::array<int64_t, 2>{32, 48}, {33, 19}, {3, 50}, {1, 1}}) {
+        const Binding binding{{{"n", n}, {"m", m}}, {}};
+        Arrays inputs = {{"a", Array::zeros({n, m})}};
+        if (schedules[which].kernel().find_tensor("b")->role == loop::Role::inout) inputs["b"] = Array::zeros({m, n});
+        for (auto& [name, array] : inputs)
+          for (size_t i = 0; i < array.values.size(); ++i) array.values[i] = static_cast<double>(i * 7 % 101) - 5;
+        Arrays wanted = inputs, found = inputs;
+        loop::interpret(schedules[which].origin(), binding, wanted);
+        compiled.run(sources[which], schedules[which].kernel(), binding, found);
+        ASSERT_EQ(found.at("b").values, wanted.at("b").values) << sources[which].text << n << " x " << m << " " << flag;
+      }
   }
 }
 

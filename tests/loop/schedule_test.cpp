@@ -95,6 +95,20 @@ std::string refusal(const std::string& kernel, const std::string& steps) {
   return error_of([&] { Schedule::parse(known(kernel), steps); });
 }
 
+// Where it is stored is no part of what it means.
+TEST(Schedule, OutputsGoPastTheCaches) {
+  const Schedule schedule =
+      scheduled(known(kMatmul), {"stream c", "split j 8 -> j_o j_v:vec"}, {{{"n", 3}, {"m", 9}, {"l", 2}}, {}});
+  EXPECT_THAT(print(schedule.kernel()), HasSubstr("output c: f32[n, m] streamed\n"));
+  EXPECT_THAT(refusal(kMatmul, "stream a"),
+              HasSubstr("\"a\" is an input: only what is written is stored past the caches"));
+  EXPECT_THAT(refusal(kMatmul, "accumulate k -> acc\nstream acc"),
+              HasSubstr("\"acc\" is a temporary: what reads it next"));
+  EXPECT_THAT(refusal(kMatmul, "stream"), HasSubstr("want \"stream TENSOR\""));
+  EXPECT_THAT(error_of([] { known("input a: f32[n] streamed\n{ [i] : 0 <= i < n }\nb[i] = a[i]\n"); }),
+              HasSubstr("wanted the end of the line"));
+}
+
 constexpr const char* kReverse = R"(
 kernel reverse
 input x: f32[16]

@@ -52,6 +52,107 @@ template <int kCount, class T>
 inline void store_vector(T* to, typename VectorOf<T, kCount>::type values) {
   *reinterpret_cast<typename VectorOf<T, kCount>::type*>(to) = values;
 }
+
+/// How many floats the machine's vectors have.
+#if defined(__AVX512F__)
+inline constexpr int kVectorFloats = 16;
+#elif defined(__AVX__)
+inline constexpr int kVectorFloats = 8;
+#else
+inline constexpr int kVectorFloats = 4;
+#endif
+
+/// Past the caches, where the vector begins at a multiple of its size; else as store_vector() does it. A line that is written
+/// whole is not read from memory first. finish_streams() before anybody else is told of it.
+template <int kCount>
+inline void stream_vector(f32* to, typename VectorOf<f32, kCount>::type values) {
+  constexpr int kPart = kCount < kVectorFloats ? kCount : kVectorFloats;
+  if (kPart < 4 || reinterpret_cast<u64>(to) % (sizeof(f32) * kPart) != 0) return store_vector<kCount>(to, values);
+  const f32* const from = reinterpret_cast<const f32*>(&values);
+  for (int at = 0; at < kCount; at += kPart) {
+    [[maybe_unused]] const typename VectorOf<f32, kPart>::type part = load_vector<kPart>(from + at);
+#if defined(__clang__)
+    typedef f32 Aligned __attribute__((vector_size(sizeof(f32) * kPart)));
+    __builtin_nontemporal_store(__builtin_bit_cast(Aligned, part), reinterpret_cast<Aligned*>(to + at));
+#else
+#if defined(__AVX512F__)
+    if constexpr (kPart == 16) __builtin_ia32_movntps512(to + at, part);
+#endif
+#if defined(__AVX__)
+    if constexpr (kPart == 8) __builtin_ia32_movntps256(to + at, part);
+#endif
+#if defined(__SSE__)
+    if constexpr (kPart == 4) __builtin_ia32_movntps(to + at, part);
+#else
+    store_vector<kPart>(to + at, part);
+#endif
+#endif
+  }
+}
+/// What was stored past the caches is there before what this thread stores next.
+inline void finish_streams() {
+#if defined(__SSE__)
+  __builtin_ia32_sfence();
+#endif
+}
+
+template <int... kAt>
+struct Lanes {};
+template <int kCount, int... kAt>
+struct LanesTo : LanesTo<kCount - 1, kCount - 1, kAt...> {};
+template <int... kAt>
+struct LanesTo<0, kAt...> {
+  using type = Lanes<kAt...>;
+};
+// Of squares of kStep x kStep next to each other in two rows, the second of the first row and the first of the second row
+// change places.
+template <int kStep, class V, int... kAt>
+inline void swap_squares(V& a, V& b, Lanes<kAt...>) {
+  constexpr int kCount = sizeof...(kAt);
+  const V first = a, second = b;
+#if defined(__clang__)
+  a = __builtin_shufflevector(first, second, ((kAt & kStep) != 0 ? kCount + kAt - kStep : kAt)...);
+  b = __builtin_shufflevector(first, second, ((kAt & kStep) != 0 ? kCount + kAt : kAt + kStep)...);
+#else
+  using Places = typename VectorOf<i32, kCount>::type;
+  a = __builtin_shuffle(first, second, Places{((kAt & kStep) != 0 ? kCount + kAt - kStep : kAt)...});
+  b = __builtin_shuffle(first, second, Places{((kAt & kStep) != 0 ? kCount + kAt : kAt + kStep)...});
+#endif
+}
+template <int kCount, int kStep = kCount / 2, class V>
+MEGALITH_INLINE inline void transpose_vectors(V (&rows)[kCount]) {
+#pragma GCC unroll 64
+  for (int row = 0; row < kCount; ++row)
+    if ((row & kStep) == 0) swap_squares<kStep>(rows[row], rows[row + kStep], typename LanesTo<kCount>::type{});
+  if constexpr (kStep > 1) transpose_vectors<kCount, kStep / 2>(rows);
+}
+
+/// Rows and columns of kCount x kCount elements change places: in registers, as far as those are wide enough.
+template <int kCount>
+MEGALITH_INLINE inline void transpose_pack(f32* pack) {
+  constexpr int kPart = kCount < kVectorFloats ? kCount : kVectorFloats;
+  using V = typename VectorOf<f32, kPart>::type;
+#pragma GCC unroll 64
+  for (int row = 0; row < kCount; row += kPart) {
+#pragma GCC unroll 64
+    for (int column = 0; column <= row; column += kPart) {
+      V here[kPart], there[kPart];
+#pragma GCC unroll 64
+      for (int i = 0; i < kPart; ++i) {
+        here[i] = load_vector<kPart>(pack + (row + i) * kCount + column);
+        there[i] = load_vector<kPart>(pack + (column + i) * kCount + row);
+      }
+      transpose_vectors<kPart>(here);
+      if (column < row) transpose_vectors<kPart>(there);
+#pragma GCC unroll 64
+      for (int i = 0; i < kPart; ++i) {
+        store_vector<kPart>(pack + (column + i) * kCount + row, here[i]);
+        if (column < row) store_vector<kPart>(pack + (row + i) * kCount + column, there[i]);
+      }
+    }
+  }
+}
+
 /// One number in all of them. Less 0 is itself, -0 too.
 template <int kCount, class T>
 inline typename VectorOf<T, kCount>::type broadcast(T value) {

@@ -1,4 +1,4 @@
-// permute_axes, split_axis
+// stream, permute_axes, split_axis
 #include <isl/set.h>
 
 #include <algorithm>
@@ -46,6 +46,16 @@ std::pair<Expr, Expr> divided(const Domains& domains, const Expr& at, int64_t fa
 }
 
 }  // namespace
+
+Kernel stream(const Kernel& kernel, const std::string& tensor) {
+  const Role role = tensor_of(kernel, tensor).role;
+  if (role == Role::temporary)
+    refuse(kernel, "\"{}\" is a temporary: what reads it next finds it in a cache, and would wait for memory", tensor);
+  if (role == Role::input) refuse(kernel, "\"{}\" is an input: only what is written is stored past the caches", tensor);
+  Kernel result = kernel;
+  result.find_tensor(tensor)->is_streamed = true;
+  return result;
+}
 
 Kernel permute_axes(const Kernel& kernel, const std::string& tensor, const std::vector<int>& order) {
   const size_t rank = tensor_of_known_shape(kernel, tensor).shape.size();

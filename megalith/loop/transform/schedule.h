@@ -25,6 +25,7 @@
 //   space acc private   privatise t i   pad a_s 1 1
 //   alias a_s t_s -> pool                      temporaries that share memory: their values are not needed at the same time
 //   permute_axes t 1 0   split_axis t 0 16
+//   stream y                                   a CPU stores vectors of y past its caches
 //   barrier before insn1                       all before it is done first: on a GPU the kernel ends; no_barrier before insn1
 //   no_sync insn0 insn1                        no barrier between threads for these two: you vouch for it
 //   assume n mod 16 = 0   fix n 1024   rename k j

@@ -507,6 +507,7 @@ const std::map<std::string, Step>& steps() {
       {"split_axis", {"split_axis TENSOR AXIS FACTOR", split_axis_step}},
       {"split_iname", {"split_iname INAME FACTOR OUTER INNER", old_split_step, true}},
       {"split_reduction", {"split_reduction OUTER[:OUTER...] PART", split_reduction_step}},
+      {"stream", {"stream TENSOR", name_step<stream>, true}},
       {"substitute", {"substitute TEMPORARY", name_step<substitute>}},
       {"tag", {"tag INAME TAG...", tag_step, true}},
       {"tag_iname", {"tag_iname INAME TAG...", tag_step, true}},

@@ -170,6 +170,10 @@ Kernel precompute(const Kernel& kernel, const std::string& temporary, const std:
 
 // ---- how tensors lie ----------------------------------------------------------------------------------------------------
 
+/// A CPU stores vectors of an output or inout past its caches: it neither reads what it overwrites, nor drops for it what
+/// others read next. They begin at a multiple of their size in memory, or are stored as others are.
+Kernel stream(const Kernel& kernel, const std::string& tensor);
+
 /// Axis i of the tensor becomes what axis order[i] was.
 Kernel permute_axes(const Kernel& kernel, const std::string& tensor, const std::vector<int>& order);
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import pathlib
 import re
@@ -52,6 +53,19 @@ _allocators: Dict[Tuple[type, str], Callable[[Any, Tuple[int, ...]], Any]] = {}
 _MOST_ALLOCATORS = 1000  # types are kept alive
 
 
+def _empty(shape: Tuple[int, ...], dtype: Any) -> Any:
+    """numpy's, but large ones begin where a line of a cache does, as torch's: vectors go past the caches only there."""
+    import numpy
+
+    line, least = 64, 1 << 16
+    count = math.prod(shape) * numpy.dtype(dtype).itemsize
+    if count < least:
+        return numpy.empty(shape, dtype)
+    memory = numpy.empty(count + line, numpy.uint8)
+    start = -memory.ctypes.data % line
+    return memory[start : start + count].view(dtype).reshape(shape)
+
+
 def _allocator(kind: type, dtype: str) -> Callable[[Any, Tuple[int, ...]], Any]:
     """What makes outputs beside arguments of this type."""
     if kind.__module__.partition(".")[0] == "torch":
@@ -62,13 +76,13 @@ def _allocator(kind: type, dtype: str) -> Callable[[Any, Tuple[int, ...]], Any]:
 
     of_numpy = numpy_dtype(dtype)
     if kind is numpy.ndarray:
-        return lambda like, shape: numpy.empty(shape, of_numpy)
+        return lambda like, shape: _empty(shape, of_numpy)
     on_gpu = 2  # as DLPack has it
 
     def make(like: Any, shape: Tuple[int, ...]) -> Any:
         if isinstance(like, DeviceTensor) or getattr(like, "__dlpack_device__", lambda: (1, 0))()[0] == on_gpu:
             return DeviceTensor(shape, of_numpy)
-        return numpy.empty(shape, of_numpy)
+        return _empty(shape, of_numpy)
 
     return make
 
