@@ -14,6 +14,7 @@
 #include "megalith/loop/stages.h"
 #include "megalith/loop/tag.h"
 #include "megalith/loop/text.h"
+#include "megalith/loop/transform/preprocess.h"
 #include "megalith/loop/transform/transform.h"
 #include "megalith/ops/registry.h"
 #include "tools/command.h"
@@ -30,7 +31,7 @@ struct LoopsOptions {
   std::string file, schedule, target = "cpu", sizes, model;
   bool each = false, source = false, counts = false, assembly = false, check = false, bench = false;
   int64_t random = 0, seed = 1, nests = 0;
-  bool duplications = false;
+  bool duplications = false, passes = false;
 };
 
 // A file, or the loop kernel of an operator, whose types a graph gives: f32 here.
@@ -93,6 +94,9 @@ int run_loops(const LoopsOptions& options) {
     for (const codegen::LoopSource& source : codegen::emit_stages(schedule.kernel(), target, name))
       print("\n" + source.text);
   }
+  if (options.passes)
+    for (const loop::Pass& pass : loop::preprocess(schedule.kernel()))
+      print(fmt::format("\n# {}\n{}", pass.name, pass.text));
   if (options.duplications)
     for (const auto& [iname, ids] : loop::duplication_options(schedule.kernel()))
       print(fmt::format("duplicate {0} -> {0}_copy in {1}\n", iname, fmt::join(ids, " ")));
@@ -120,6 +124,8 @@ Action declare_loops(Arguments& arguments) {
   arguments.flag("--bench", options->bench, "time it, beside a copy");
   arguments.flag("--duplications", options->duplications, "what would give each iname one loop, where they cross");
   arguments.integer("--bench-nests", options->nests, "no file: time for this many loop nests in a kernel");
+  arguments.flag("--passes", options->passes,
+                 "what it is before a schedule: types, what is computed twice, dependences, reductions as loops");
   arguments.text("--bench-model", options->model, "MODEL", "no file: time for the loop kernels of a decoder layer");
   arguments.integer("--random", options->random,
                     "no file: this many random kernels under random schedules, and as many that are wrong");

@@ -1,13 +1,15 @@
-// prefetch, precompute: the part of a tensor that a tile reads, in a temporary
+// prefetch, precompute, buffer: the part of a tensor that a tile touches, in a temporary
 #include <isl/aff.h>
 #include <isl/set.h>
 
 #include <algorithm>
 
 #include "megalith/loop/access.h"
+#include "megalith/loop/instance.h"
 #include "megalith/loop/linear_sum.h"
 #include "megalith/loop/meeting.h"
 #include "megalith/loop/text.h"
+#include "megalith/loop/transform/reduction.h"
 #include "megalith/loop/transform/rewrite.h"
 #include "megalith/loop/transform/transform.h"
 
@@ -17,6 +19,7 @@ namespace {
 
 struct Read {
   size_t instruction = 0;
+  bool is_write = false;
   std::vector<LinearSum> swept;  // of each axis: what the swept inames have in it, and the constant
 };
 
@@ -38,8 +41,9 @@ struct CopyAxis {
 
 class Prefetch {
  public:
-  Prefetch(const Kernel& kernel, const std::string& tensor, const std::vector<std::string>& sweep)
-      : kernel_(kernel), tensor_(tensor_of(kernel, tensor)), sweep_(sweep), domains_(kernel) {
+  // `writes`: what is written goes to the copy, too, and comes back when the tile is done.
+  Prefetch(const Kernel& kernel, const std::string& tensor, const std::vector<std::string>& sweep, bool writes)
+      : kernel_(kernel), tensor_(tensor_of(kernel, tensor)), sweep_(sweep), writes_(writes), domains_(kernel) {
     if (!tensor_.shape_known) refuse(kernel, "the shape of \"{}\" is not known", tensor);
     for (const std::string& iname : sweep) check_has_iname(kernel, iname);
     axes_.resize(tensor_.shape.size());
@@ -49,13 +53,14 @@ class Prefetch {
     check_is_free(kernel_, buffer);
     for (size_t i = 0; i < kernel_.instructions.size(); ++i)
       visit_expressions(kernel_.instructions[i], [&](const Expr& expr, const Place& place) {
-        if (expr.kind == Expr::Kind::subscript && expr.name == tensor_.name && !place.is_target)
-          look_at(i, expr, place);
+        if (is_copied(expr, place)) look_at(i, expr, place);
       });
     if (reads_.empty()) refuse(kernel_, "no instruction reads \"{}\"", tensor_.name);
+    if (writes_ && std::ranges::none_of(reads_, &Read::is_write))
+      refuse(kernel_, "no instruction writes \"{}\": prefetch it", tensor_.name);
     find_copy_axes();
     find_place();
-    check_unchanged();
+    if (!writes_) check_unchanged();
     name(inames, buffer);
 
     Kernel result = kernel_;
@@ -63,9 +68,11 @@ class Prefetch {
     const auto behind = around_.empty() ? result.order.begin() : std::ranges::find(result.order, around_.back()) + 1;
     result.order.insert(behind, inames_.begin(), inames_.end());
     replace_reads(result, buffer);
-    Instruction copy = copying(result, buffer);
-    add_domain_of(result);
-    insert_instructions(result, place_, {std::move(copy)});
+    const Instruction copy = copying(result, buffer);
+    const bool is_loaded = !writes_ || needs_values();
+    add_domain_of(result, is_loaded);
+    if (writes_) insert_instructions(result, place_behind(), {storing(result, copy)});
+    if (is_loaded) insert_instructions(result, place_, {copy});
     TensorArgument temporary{
         .name = buffer, .role = Role::temporary, .dtype = tensor_.dtype, .shape = {}, .shape_known = true};
     for (const CopyAxis& axis : copy_axes_) temporary.shape.push_back(make_integer(axis.length));
@@ -78,6 +85,7 @@ class Prefetch {
   const Kernel& kernel_;
   const TensorArgument& tensor_;
   const std::vector<std::string>& sweep_;
+  const bool writes_;
   Domains domains_;
   std::vector<Read> reads_;
   std::vector<Axis> axes_;
@@ -87,12 +95,16 @@ class Prefetch {
   std::vector<std::string> inames_;  // of the copy, one for each of its axes
   size_t place_ = 0;                 // of the copy among the instructions
 
+  bool is_copied(const Expr& expr, const Place& place) const {
+    return expr.kind == Expr::Kind::subscript && expr.name == tensor_.name && (writes_ || !place.is_target);
+  }
+
   bool mentions_sweep(const Expr& expr) const {
     return std::ranges::any_of(sweep_, [&](const std::string& iname) { return mentions(expr, iname); });
   }
 
   void look_at(size_t instruction, const Expr& expr, const Place& place) {
-    Read read{instruction, {}};
+    Read read{instruction, place.is_target, {}};
     for (size_t d = 0; d < expr.args.size(); ++d) {
       LinearSum rest, swept;
       const LinearSum whole = sum_of(expr.args[d]);
@@ -258,17 +270,82 @@ class Prefetch {
     size_t next = 0;
     for (size_t i = 0; i < result.instructions.size(); ++i)
       rewrite_in_order(result.instructions[i], [&](Expr& expr) {
-        const Read& read = reads_[next++];
-        std::vector<Expr> args;
-        for (const CopyAxis& axis : copy_axes_) {
-          LinearSum at = axis.swept.empty() ? read.swept[axis.axis] : sum_of(make_name(axis.swept));
-          at.constant -= axis.least;
-          args.push_back(expression_of(at));
-        }
+        std::vector<Expr> args = place_in_copy(reads_[next++]);
         if (args.empty()) args.push_back(make_integer(0));
         expr.name = buffer;
         expr.args = std::move(args);
       });
+  }
+
+  std::vector<Expr> place_in_copy(const Read& read) const {
+    std::vector<Expr> args;
+    for (const CopyAxis& axis : copy_axes_) {
+      LinearSum at = axis.swept.empty() ? read.swept[axis.axis] : sum_of(make_name(axis.swept));
+      at.constant -= axis.least;
+      args.push_back(expression_of(at));
+    }
+    return args;
+  }
+
+  // ---- what is written ------------------------------------------------------------------------------------------------
+
+  // Whether the tile needs what the tensor has before it: values that are read and were not written in the same tile, or
+  // elements of which data say whether they are written.
+  bool needs_values() const {
+    bool is_read = false;
+    for (const Read& read : reads_) {
+      is_read |= !read.is_write;
+      if (read.is_write && kernel_.instructions[read.instruction].condition) return true;
+    }
+    if (!is_read) return false;
+    if (tensor_.role == Role::inout) return true;
+    for (const Flow& flow : flow_of(kernel_, domains_, tensor_.name))
+      for (const std::string& iname : around_) {
+        const auto position = [&](size_t instruction) {
+          const std::vector<std::string>& within = kernel_.instructions[instruction].within;
+          return static_cast<unsigned>(std::ranges::find(within, iname) - within.begin());
+        };
+        const isl::map same = compared(flow.pairs, position(flow.from), position(flow.to), true);
+        if (!flow.pairs.is_subset(same)) return true;
+      }
+    return false;
+  }
+
+  // Behind everything that shares more with the last access than the loops around the tile.
+  size_t place_behind() const {
+    const size_t last = reads_.back().instruction;
+    size_t place = last + 1;
+    while (place < kernel_.instructions.size() && shared_loops(kernel_, last, place) > around_.size()) ++place;
+    return place;
+  }
+
+  static Instruction storing(const Kernel& result, const Instruction& copy) {
+    Instruction store = copy;
+    std::swap(store.target, store.value);
+    store.id = free_id(result, copy.id + "_store");
+    return store;
+  }
+
+  // Of `points` those where some instruction writes. Without conditions of data.
+  isl::set written(const Kernel& box, const isl::set& points, const std::vector<std::string>& both) const {
+    isl::set result = isl::manage(isl_set_empty(points.space().release()));
+    const Domains domains(box);
+    for (const Read& read : reads_) {
+      if (!read.is_write) continue;
+      std::vector<std::string> all = kernel_.instructions[read.instruction].within;
+      all.insert(all.end(), inames_.begin(), inames_.end());
+      all = domains.sorted(all);
+      isl::set at = domains.over(all);
+      const std::vector<Expr> place = place_in_copy(read);
+      for (size_t i = 0; i < place.size(); ++i) {
+        const auto is = to_isl_aff(at.space(), make_name(inames_[i])), wanted = to_isl_aff(at.space(), place[i]);
+        if (!is || !wanted) refuse(kernel_, "{} is not affine", print(place[i]));
+        at = at.intersect(is->eq_set(*wanted));
+      }
+      const isl::set here = project_dimensions(at, both);
+      result = result.unite(isl::manage(isl_set_reset_space(here.copy(), points.space().release())));
+    }
+    return isl::manage(isl_set_coalesce(result.release()));
   }
 
   // The reads in the order in which visit_expressions() has them: parents first.
@@ -276,8 +353,7 @@ class Prefetch {
   void rewrite_in_order(Instruction& instruction, Change change) const {
     std::vector<Expr*> found;
     visit_expressions(instruction, [&](const Expr& expr, const Place& place) {
-      if (expr.kind == Expr::Kind::subscript && expr.name == tensor_.name && !place.is_target)
-        found.push_back(const_cast<Expr*>(&expr));  // of `instruction`, which is ours
+      if (is_copied(expr, place)) found.push_back(const_cast<Expr*>(&expr));  // of `instruction`, which is ours
     });
     for (Expr* expr : found) change(*expr);
   }
@@ -299,8 +375,8 @@ class Prefetch {
     return copy;
   }
 
-  // The box of the tile, and of it what lies inside of the tensor, where that says more.
-  void add_domain_of(Kernel& result) const {
+  // The box of the tile, and of it what lies inside of the tensor, or what is written (`is_loaded`: no), where that says more.
+  void add_domain_of(Kernel& result, bool is_loaded) const {
     std::vector<std::string> constraints;
     for (size_t i = 0; i < inames_.size(); ++i)
       constraints.push_back(fmt::format("0 <= {} < {}", inames_[i], copy_axes_[i].length));
@@ -319,6 +395,7 @@ class Prefetch {
       if (!aff || !size) refuse(kernel_, "{} is not affine", print(index));
       inside = inside.intersect(aff->ge_set(aff->sub(*aff))).intersect(aff->lt_set(*size));
     }
+    if (!is_loaded) inside = inside.intersect(written(box, points, domains.sorted(both)));
     if (const std::string more = inside.is_equal(points) ? "" : constraints_of(inside.gist(points)); !more.empty())
       constraints.push_back(more);
     result.domains.push_back(fmt::format("{{ [{}] : {} }}", fmt::join(inames_, ", "), fmt::join(constraints, " and ")));
@@ -329,7 +406,12 @@ class Prefetch {
 
 Kernel prefetch(const Kernel& kernel, const std::string& tensor, const std::vector<std::string>& sweep,
                 const std::string& buffer, const std::vector<std::string>& inames) {
-  return Prefetch(kernel, tensor, sweep).run(buffer, inames);
+  return Prefetch(kernel, tensor, sweep, false).run(buffer, inames);
+}
+
+Kernel buffer(const Kernel& kernel, const std::string& tensor, const std::vector<std::string>& sweep,
+              const std::string& buffer, const std::vector<std::string>& inames) {
+  return Prefetch(kernel, tensor, sweep, true).run(buffer, inames);
 }
 
 Kernel precompute(const Kernel& kernel, const std::string& temporary, const std::vector<std::string>& sweep,

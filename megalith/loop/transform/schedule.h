@@ -18,9 +18,12 @@
 //   tree k 128 -> part p:l.0                  128 partial sums, which are added two by two: see reduce_by_tree()
 //   prefetch a[i_i, :] -> a_s p:l.1 q:l.0      what is read while i_i and all inames of axis 1 run, copied first
 //   precompute t[i_i] -> t_s p:l.0             the same for a temporary, which is computed there
+//   buffer c[i_i, j_i] -> c_s p q              what is read and written while i_i and j_i run is a copy's, written back behind
 //   substitute t                               a temporary's definition in place of its reads
 //   extract_subst sq(a) = a * b[i] * b[i]      a rule, called for all that is of that form; expand sq
 //   assignment_to_subst t                      a temporary's definition as a rule; precompute takes rules as temporaries
+//   common_subexpressions   fold_constants     what is computed twice, or of numbers; of some instructions, of all
+//   realise_reductions                         accumulate all that can be
 //   hoist_factors insn1                        factors that a sum does not need inside
 //   space acc private   privatise t i   pad a_s 1 1
 //   alias a_s t_s -> pool                      temporaries that share memory: their values are not needed at the same time
@@ -30,6 +33,7 @@
 //   no_sync insn0 insn1                        no barrier between threads for these two: you vouch for it
 //   assume n mod 16 = 0   fix n 1024   rename k j
 //   fuse linear x=y keep y                     with another kernel
+//   batch r B shared w                         for each r below B, with one more axis of all tensors but w
 //
 // Steps have the names that loopy has for them, too (tag_inames, add_prefetch, privatize_array, ...). Rules stay while loops
 // are split, ordered and tagged, and parameters fixed; every other step sees the kernel without them.

@@ -361,11 +361,12 @@ Kernel pad_step(const Kernel& kernel, LineReader& line) {
 }
 
 // All inames in the subscripts of that axis: what ":" sweeps.
-void add_inames_of_axis(const Kernel& kernel, const std::string& tensor, size_t axis, Names& sweep) {
+void add_inames_of_axis(const Kernel& kernel, const std::string& tensor, size_t axis, bool writes, Names& sweep) {
   for (const Instruction& instruction : kernel.instructions)
     visit_expressions(instruction, [&](const Expr& expr, const Place& place) {
-      const bool reads = expr.kind == Expr::Kind::subscript ? !place.is_target : kernel.find_rule(tensor) != nullptr;
-      if (!reads || expr.name != tensor || axis >= expr.args.size()) return;
+      const bool counts =
+          expr.kind == Expr::Kind::subscript ? writes || !place.is_target : kernel.find_rule(tensor) != nullptr;
+      if (!counts || expr.name != tensor || axis >= expr.args.size()) return;
       for (const std::string& iname : place.inames)
         if (mentions(expr.args[axis], iname) && !is_among(sweep, iname)) sweep.push_back(iname);
     });
@@ -378,7 +379,7 @@ Kernel copy_step(const Kernel& kernel, LineReader& line) {
   line.expect("[");
   for (size_t axis = 0; !line.accept("]"); ++axis) {
     if (line.accept(":"))
-      add_inames_of_axis(kernel, tensor, axis, sweep);
+      add_inames_of_axis(kernel, tensor, axis, function == buffer, sweep);
     else
       sweep.push_back(line.name());
     if (!line.peek().is("]")) line.expect(",");
@@ -411,6 +412,38 @@ Kernel name_step(const Kernel& kernel, LineReader& line) {
   const std::string name = line.name();
   line.end();
   return function(kernel, name);
+}
+
+template <Kernel (*function)(const Kernel&)>
+Kernel plain_step(const Kernel& kernel, LineReader& line) {
+  line.end();
+  return function(kernel);
+}
+
+Kernel common_step(const Kernel& kernel, LineReader& line) {
+  Names ids;
+  if (!line.at_end()) ids = line.names();
+  line.end();
+  return common_subexpressions(kernel, ids);
+}
+
+Kernel batch_step(const Kernel& kernel, LineReader& line) {
+  const std::string iname = line.name();
+  std::string size;
+  if (line.peek().kind == Token::Kind::name) {
+    size = line.name();
+  } else {
+    const int64_t count = line.number();
+    MEGALITH_CHECK(count >= 0, "a batch of {}, want at least 0", count);
+    size = std::to_string(count);
+  }
+  Names shared;
+  if (!line.at_end()) {
+    line.expect("shared");
+    shared = line.names();
+  }
+  line.end();
+  return batch(kernel, iname, size, {shared.begin(), shared.end()});
 }
 
 Kernel permute_step(const Kernel& kernel, LineReader& line) {
@@ -476,14 +509,18 @@ const std::map<std::string, Step>& steps() {
   static const std::map<std::string, Step> table = {
       {"accumulate", {"accumulate INAME... -> SUM", accumulate_step}},
       {"assume", {"assume CONSTRAINTS", assume_step, true}},
+      {"batch", {"batch INAME SIZE [shared INPUT...]", batch_step}},
+      {"buffer", {"buffer TENSOR[INAME or :, ...] -> BUFFER [INAME[:TAG]...]", copy_step<buffer>}},
       {"barrier", {"barrier before INSTRUCTION", barrier_step}},
       {"chunk", {"chunk INAME COUNT -> OUTER[:TAG] INNER[:TAG]", chunk_step, true}},
       {"alias", {"alias TEMPORARY... -> STORAGE", alias_step, true}},
       {"assignment_to_subst", {"assignment_to_subst TEMPORARY", name_step<rule_of_temporary>, true}},
+      {"common_subexpressions", {"common_subexpressions [INSTRUCTION...]", common_step}},
       {"duplicate", {"duplicate INAME... -> COPY[:TAG]... in INSTRUCTION...", duplicate_step}},
       {"expand", {"expand RULE", name_step<expand_rules>, true}},
       {"extract_subst", {"extract_subst RULE(ARGUMENT, ...) = EXPRESSION", extract_step, true}},
       {"fix", {"fix PARAMETER VALUE", fix_step, true}},
+      {"fold_constants", {"fold_constants", plain_step<fold_constants>}},
       {"fuse_loops", {"fuse_loops INAME ONTO", fuse_loops_step}},
       {"hoist_factors", {"hoist_factors INSTRUCTION", name_step<hoist_factors>}},
       {"ilp", {"ilp INAME", tag_as<InameTag::interleave>, true}},
@@ -499,6 +536,7 @@ const std::map<std::string, Step>& steps() {
       {"precompute", {"precompute TEMPORARY[INAME or :, ...] -> BUFFER [INAME[:TAG]...]", copy_step<precompute>, true}},
       {"prefetch", {"prefetch TENSOR[INAME or :, ...] -> BUFFER [INAME[:TAG]...]", copy_step<prefetch>, true}},
       {"privatise", {"privatise TEMPORARY INAME...", privatise_step}},
+      {"realise_reductions", {"realise_reductions", plain_step<realise_reductions>}},
       {"reduction_inward", {"reduction_inward INAME...", nest_step<false>}},
       {"reduction_outward", {"reduction_outward INAME...", nest_step<true>}},
       {"rename", {"rename FROM TO", rename_step, true}},
@@ -530,6 +568,7 @@ const std::map<std::string_view, std::string_view>& aliases() {
       {"add_prefetch", "prefetch"},
       {"alias_temporaries", "alias"},
       {"affine_map_inames", "map"},
+      {"buffer_array", "buffer"},
       {"chunk_iname", "chunk"},
       {"duplicate_inames", "duplicate"},
       {"expand_subst", "expand"},
@@ -544,6 +583,7 @@ const std::map<std::string_view, std::string_view>& aliases() {
       {"privatize", "privatise"},
       {"privatize_array", "privatise"},
       {"privatize_temporaries_with_inames", "privatise"},
+      {"realize_reduction", "realise_reductions"},
       {"rename_iname", "rename"},
       {"rename_inames", "rename"},
       {"set_temporary_address_space", "space"},
@@ -552,6 +592,7 @@ const std::map<std::string_view, std::string_view>& aliases() {
       {"split_reduction_inward", "reduction_inward"},
       {"split_reduction_outward", "reduction_outward"},
       {"tag_inames", "tag"},
+      {"to_batched", "batch"},
       {"unroll_iname", "unroll"},
       {"untag_inames", "untag"},
       {"vectorize", "vectorise"},
@@ -593,6 +634,8 @@ std::vector<std::string> step_usages() {
   for (const auto& [name, step] : steps()) usages.emplace_back(step.usage);
   return usages;
 }
+
+std::map<std::string, std::string> step_aliases() { return {aliases().begin(), aliases().end()}; }
 
 Kernel run_step(const Kernel& kernel, const std::string& text, const Kernels& others) {
   const std::string own_words = with_own_words(text);

@@ -18,4 +18,7 @@ Kernel run_step(const Kernel& kernel, const std::string& line, const std::map<st
 /// The usage of every step, a line each.
 std::vector<std::string> step_usages();
 
+/// What other systems call a step, and its name here.
+std::map<std::string, std::string> step_aliases();
+
 }  // namespace megalith::loop

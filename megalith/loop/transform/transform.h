@@ -133,6 +133,17 @@ Kernel expand_rules(const Kernel& kernel, const std::string& rule);
 /// A rule becomes a temporary again: its arguments are subscripts, which are affine and not below 0.
 Kernel temporary_of_rule(const Kernel& kernel, const std::string& rule);
 
+/// Calls of numbers become numbers, what is added to 0 or multiplied by 1 is itself, choices and conditions that numbers decide
+/// are decided: what changes no result, not that of -0 or of NaN.
+Kernel fold_constants(const Kernel& kernel);
+
+/// What is computed twice in an instruction, or in some that run one after the other at the same points, is computed once, into
+/// a temporary before them, unless what it reads is written in between. Of the instructions `ids`; of all if there are none.
+Kernel common_subexpressions(const Kernel& kernel, const std::vector<std::string>& ids = {});
+
+/// Reductions become loops that add to temporaries, as accumulate() makes them, wherever they may leave their instruction.
+Kernel realise_reductions(const Kernel& kernel);
+
 /// Factors and divisors that do not depend on what a sum runs over leave it: sum(k, a * b[k]) -> a * sum(k, b[k]). Of the
 /// instruction `id`. Where such a factor is infinite and the sum is empty or 0, the result was 0 and is no number now.
 Kernel hoist_factors(const Kernel& kernel, const std::string& id);
@@ -144,6 +155,11 @@ Kernel hoist_factors(const Kernel& kernel, const std::string& id);
 /// values agree; inames and temporaries are renamed where names meet. The consumer's tags hold, the producer's do not.
 Kernel fuse(const Kernel& producer, const Kernel& consumer, const std::map<std::string, std::string>& joined,
             const std::set<std::string>& kept = {});
+
+/// The kernel `size` times (a number, or a parameter, which is new if need be), for each value of the new outermost loop
+/// `iname`: tensors have one more axis in front, but for the inputs `shared`, which are the same for all.
+Kernel batch(const Kernel& kernel, const std::string& iname, const std::string& size,
+             const std::set<std::string>& shared = {});
 
 // ---- temporaries --------------------------------------------------------------------------------------------------------
 
@@ -167,6 +183,11 @@ Kernel prefetch(const Kernel& kernel, const std::string& tensor, const std::vect
 /// The same for a temporary or a rule, which is computed there instead of being copied, and is gone.
 Kernel precompute(const Kernel& kernel, const std::string& temporary, const std::vector<std::string>& sweep,
                   const std::string& buffer, const std::vector<std::string>& inames = {});
+
+/// All that touches `tensor` while the inames of `sweep` take their values touches a copy, which is read before, if values from
+/// outside of the tile are needed, and written back behind. Of an output, what is written, and nothing else, is written back.
+Kernel buffer(const Kernel& kernel, const std::string& tensor, const std::vector<std::string>& sweep,
+              const std::string& buffer, const std::vector<std::string>& inames = {});
 
 // ---- how tensors lie ----------------------------------------------------------------------------------------------------
 
