@@ -246,12 +246,19 @@ LoopSource emit_loops(const Kernel& with_rules, LoopTarget target, const std::st
   return LoopEmitter(kernel, target, name, aligned).run();
 }
 
-std::vector<LoopSource> emit_stages(const Kernel& kernel, LoopTarget target, const std::string& name) {
-  if (!loop::has_stages(kernel)) return {emit_loops(kernel, target, name)};
+std::vector<LoopSource> emit_stages(const Kernel& kernel, LoopTarget target, const std::string& name,
+                                    const std::set<std::string>& aligned) {
+  if (!loop::has_stages(kernel)) return {emit_loops(kernel, target, name, aligned)};
   std::vector<LoopSource> sources;
   for (const Kernel& stage : loop::split_stages(loop::without_rules(kernel)))
-    sources.push_back(emit_loops(stage, target, fmt::format("{}_{}", name, sources.size())));
+    sources.push_back(emit_loops(stage, target, fmt::format("{}_{}", name, sources.size()), aligned));
   return sources;
+}
+
+std::string whole(const std::vector<LoopSource>& sources) {
+  std::string text = sources.front().prelude;
+  for (const LoopSource& source : sources) text += (&source == &sources.front() ? "" : "\n") + source.text;
+  return text + sources.front().ending;
 }
 
 }  // namespace megalith::codegen

@@ -45,6 +45,10 @@ LoopSource emit_loops(const loop::Kernel& kernel, LoopTarget target, const std::
 
 /// A function for each part of the kernel between barriers over everything (loop/stages.h), NAME_0, NAME_1, ..., to be
 /// called one after the other; NAME if it has none. What they hand each other are arguments.
-std::vector<LoopSource> emit_stages(const loop::Kernel& kernel, LoopTarget target, const std::string& name);
+std::vector<LoopSource> emit_stages(const loop::Kernel& kernel, LoopTarget target, const std::string& name,
+                                    const std::set<std::string>& aligned = {});
+
+/// All of them in one text.
+std::string whole(const std::vector<LoopSource>& sources);
 
 }  // namespace megalith::codegen

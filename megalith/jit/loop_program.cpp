@@ -107,15 +107,15 @@ LoopProgram compile_loop_program(const Kernel& scheduled, const LoopSpecializati
       {"emit", is_cuda ? "kernel.cu" : "kernel.cpp"},
       [&] {
         loop::with_isl_limit(function, [&] {
-          program.source = codegen::emit_loops(
+          program.sources = codegen::emit_stages(
               program.kernel, is_cuda ? codegen::LoopTarget::cuda : codegen::LoopTarget::cpu, function, known.aligned);
         });
-        return program.source.whole();
+        return codegen::whole(program.sources);
       },
       same, same, nullptr);
-  if (program.source.name.empty())  // an edited source: what it is called with follows from the kernel all the same
-    program.source = codegen::emit_loops(program.kernel, is_cuda ? codegen::LoopTarget::cuda : codegen::LoopTarget::cpu,
-                                         function, known.aligned);
+  if (program.sources.empty())  // an edited source: what it is called with follows from the kernel all the same
+    program.sources = codegen::emit_stages(
+        program.kernel, is_cuda ? codegen::LoopTarget::cuda : codegen::LoopTarget::cpu, function, known.aligned);
   if (is_cuda) {
     const std::string architecture = cuda_architecture(program.target);
     program.cuda = build_cubin(pipeline, pipeline.kernel(), program.text, architecture, KernelCache::from_environment(),

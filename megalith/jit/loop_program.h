@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "megalith/codegen/loop_source.h"
 #include "megalith/jit/build.h"
@@ -30,8 +31,9 @@ inline constexpr int64_t kLoopMultiple = 16, kLoopAlignment = 16;
 
 struct LoopProgram {
   loop::Kernel kernel;  // scheduled and specialized
-  codegen::LoopSource source;
-  std::string text;    // that was compiled: `source`, or an edited one
+  std::vector<codegen::LoopSource>
+      sources;         // a function for each part between barriers over everything, in their order
+  std::string text;    // that was compiled: `sources`, or an edited one
   std::string target;  // "cpu", "cuda:sm_90a"
   Build build;         // of a CPU's
   CudaBuild cuda;      // of a GPU's

@@ -27,7 +27,9 @@ class HostScratch {
   HostScratch() = default;
   HostScratch(const HostScratch&) = delete;
   HostScratch& operator=(const HostScratch&) = delete;
-  ~HostScratch() { ::operator delete(data_, kScratchAlignment); }
+  ~HostScratch() {
+    if (data_) ::operator delete(data_, kScratchAlignment);
+  }
   void* make(int64_t bytes) {
     return data_ = ::operator new(static_cast<size_t>(std::max<int64_t>(bytes, 1)), kScratchAlignment);
   }
@@ -40,42 +42,52 @@ class HostScratch {
 
 LoadedLoops::LoadedLoops(std::shared_ptr<const jit::LoopProgram> program, const LoopSignature& signature, int ordinal)
     : program_(std::move(program)), prefix_(signature.prefix()) {
-  const codegen::LoopSource& source = program_->source;
-  const isl::set context = loop::Domains(program_->kernel).context();
-  for (const std::string& name : source.tensors) {
-    const auto found = std::ranges::find(signature.tensors(), name, &LoopSignature::Tensor::name);
-    if (found != signature.tensors().end()) {
-      tensors_.push_back(static_cast<int>(found - signature.tensors().begin()));
-      continue;
-    }
-    const loop::TensorArgument& tensor = *program_->kernel.find_tensor(name);
-    MEGALITH_CHECK(tensor.role == loop::Role::temporary, "{} has no argument \"{}\"", prefix_, name);
-    tensors_.push_back(-1 - static_cast<int>(scratch_.size()));
-    Scratch& scratch = scratch_.emplace_back(Scratch{name, {}, dtype_bytes(*tensor.dtype)});
-    for (const loop::Expr& size : tensor.shape) {
-      const auto aff = loop::to_isl_aff(context.space(), size);
-      MEGALITH_CHECK(aff, "{} the size {} of {} is not affine in the parameters", prefix_, loop::print(size), name);
-      scratch.shape.push_back(loop::quasi_affine(*aff, source.sizes));
-    }
+  for (const codegen::LoopSource& source : program_->sources) parts_.push_back(make_part(source, signature));
+  if (jit::is_cuda_target(program_->target)) {
+    load_cuda(ordinal);
+    return;
   }
-  MEGALITH_CHECK(tensors_.size() <= kMaxLoopTensors,
-                 "{} it has {} tensors and temporaries that are everyone's, at most {}", prefix_, tensors_.size(),
+  for (Part& part : parts_)
+    part.function =
+        program_->build.library.function<void(void* const*, const long long*, const float*)>(part.source->name.c_str());
+}
+
+LoadedLoops::Part LoadedLoops::make_part(const codegen::LoopSource& source, const LoopSignature& signature) {
+  Part part{.source = &source};
+  for (const std::string& name : source.tensors) part.tensors.push_back(place_of(name, signature));
+  MEGALITH_CHECK(part.tensors.size() <= kMaxLoopTensors,
+                 "{} it has {} tensors and temporaries that are everyone's, at most {}", prefix_, part.tensors.size(),
                  kMaxLoopTensors);
   for (const std::string& name : source.sizes) {
     const auto found = std::ranges::find(signature.sizes(), name);
     MEGALITH_CHECK(found != signature.sizes().end(), "{} has no size \"{}\"", prefix_, name);
-    sizes_.push_back(static_cast<size_t>(found - signature.sizes().begin()));
+    part.sizes.push_back(static_cast<size_t>(found - signature.sizes().begin()));
   }
   for (const std::string& name : source.attributes) {
     const auto found = std::ranges::find(signature.attributes(), name, &loop::Attribute::name);
     MEGALITH_CHECK(found != signature.attributes().end(), "{} has no attribute \"{}\"", prefix_, name);
-    attributes_.push_back(static_cast<size_t>(found - signature.attributes().begin()));
+    part.attributes.push_back(static_cast<size_t>(found - signature.attributes().begin()));
   }
-  if (jit::is_cuda_target(program_->target))
-    load_cuda(ordinal);
-  else
-    function_ =
-        program_->build.library.function<void(void* const*, const long long*, const float*)>(source.name.c_str());
+  return part;
+}
+
+int LoadedLoops::place_of(const std::string& name, const LoopSignature& signature) {
+  const auto argument = std::ranges::find(signature.tensors(), name, &LoopSignature::Tensor::name);
+  if (argument != signature.tensors().end()) return static_cast<int>(argument - signature.tensors().begin());
+  const auto known = std::ranges::find(scratch_, name, &Scratch::name);
+  if (known != scratch_.end()) return -1 - static_cast<int>(known - scratch_.begin());
+  const loop::TensorArgument& tensor = *program_->kernel.find_tensor(name);
+  MEGALITH_CHECK(tensor.role == loop::Role::temporary, "{} has no argument \"{}\"", prefix_, name);
+  MEGALITH_CHECK(scratch_.size() < kMaxLoopTensors, "{} it has more than {} temporaries that are everyone's", prefix_,
+                 kMaxLoopTensors);
+  const isl::set context = loop::Domains(program_->kernel).context();
+  Scratch& scratch = scratch_.emplace_back(Scratch{name, {}, dtype_bytes(*tensor.dtype)});
+  for (const loop::Expr& size : tensor.shape) {
+    const auto aff = loop::to_isl_aff(context.space(), size);
+    MEGALITH_CHECK(aff, "{} the size {} of {} is not affine in the parameters", prefix_, loop::print(size), name);
+    scratch.shape.push_back(loop::quasi_affine(*aff, signature.sizes()));
+  }
+  return -static_cast<int>(scratch_.size());
 }
 
 void LoadedLoops::load_cuda(int ordinal) {
@@ -83,93 +95,99 @@ void LoadedLoops::load_cuda(int ordinal) {
   const CudaContextGuard guard(ordinal);
   context_ = CudaContextHold::of_current();
   driver_->check(driver_->module_load(module_.out(), program_->cuda.cubin.data()),
-                 fmt::format("loading the kernel {}", program_->source.name));
-  driver_->check(driver_->module_function(&cuda_function_, module_.get(), program_->source.name.c_str()),
-                 fmt::format("looking for the function {} in its machine code", program_->source.name));
-  const auto attribute = [&](int which) {
-    int value = 0;
-    driver_->check(driver_->function_attribute(&value, which, cuda_function_), "asking what the kernel takes");
-    return value;
-  };
-  int64_t threads = 1;
-  for (const int64_t number : program_->source.threads) threads *= number;
-  // 0 of a driver that does not say.
-  if (const int most = attribute(kMaxThreads); most > 0 && threads > most)
-    throw CapacityError(
-        fmt::format("{} a block has {} threads of {} registers each, and this GPU holds {} such threads at most: split "
-                    "by less, or tag fewer inames l.N",
-                    prefix_, threads, attribute(kNumRegisters), most));
+                 fmt::format("loading the kernel {}", parts_[0].source->name));
+  for (Part& part : parts_) {
+    driver_->check(driver_->module_function(&part.cuda_function, module_.get(), part.source->name.c_str()),
+                   fmt::format("looking for the function {} in its machine code", part.source->name));
+    const auto attribute = [&](int which) {
+      int value = 0;
+      driver_->check(driver_->function_attribute(&value, which, part.cuda_function), "asking what the kernel takes");
+      return value;
+    };
+    int64_t threads = 1;
+    for (const int64_t number : part.source->threads) threads *= number;
+    // 0 of a driver that does not say.
+    if (const int most = attribute(kMaxThreads); most > 0 && threads > most)
+      throw CapacityError(fmt::format(
+          "{} a block has {} threads of {} registers each, and this GPU holds {} such threads at most: split "
+          "by less, or tag fewer inames l.N",
+          prefix_, threads, attribute(kNumRegisters), most));
+  }
 }
 
-int64_t LoadedLoops::scratch_bytes(size_t index, const int64_t* sizes) const {
-  int64_t bytes = scratch_[index].element_bytes;
-  for (const loop::QuasiAffine& size : scratch_[index].shape)
+int64_t LoadedLoops::scratch_bytes(const Scratch& scratch, const int64_t* sizes) const {
+  int64_t bytes = scratch.element_bytes;
+  for (const loop::QuasiAffine& size : scratch.shape)
     MEGALITH_CHECK(!__builtin_mul_overflow(bytes, std::max<int64_t>(size.eval(sizes), 0), &bytes),
-                   "{} the temporary {} would be larger than memory", prefix_, scratch_[index].name);
+                   "{} the temporary {} would be larger than memory", prefix_, scratch.name);
   return bytes;
 }
 
 void LoadedLoops::launch(std::span<const LoopTensor> tensors, std::span<const int64_t> sizes,
                          std::span<const float> attributes, jit::CudaStream stream) {
-  std::array<void*, kMaxLoopTensors> addresses;
-  std::array<int64_t, kMaxLoopSizes> own_sizes;
-  std::array<float, kMaxLoopSizes> own_attributes;
-  for (size_t i = 0; i < sizes_.size(); ++i) own_sizes[i] = sizes[sizes_[i]];
-  for (size_t i = 0; i < attributes_.size(); ++i) own_attributes[i] = attributes[attributes_[i]];
-  for (size_t i = 0; i < tensors_.size(); ++i)
-    if (tensors_[i] >= 0) addresses[i] = tensors[static_cast<size_t>(tensors_[i])].data;
-  if (cuda_function_) {
-    std::array<int64_t, 3> blocks = {1, 1, 1};
-    for (size_t axis = 0; axis < 3; ++axis)
-      for (const loop::PiecewiseAffine& last : program_->source.last_block[axis]) {
-        int64_t most = 0;
-        if (last.eval(own_sizes.data(), most)) blocks[axis] = std::max(blocks[axis], most + 1);
-      }
-    launch_cuda(addresses.data(), own_sizes.data(), own_attributes.data(), blocks, stream);
-    return;
+  const bool is_cuda = driver_ != nullptr;
+  struct Entered {
+    explicit Entered(const CudaContextHold* hold) : is_in(hold && hold->enter()) {}
+    ~Entered() {
+      if (is_in) CudaContextHold::leave();
+    }
+    bool is_in;
+  } entered(is_cuda ? &context_ : nullptr);
+  if (is_cuda && !entered.is_in)
+    throw SystemError(fmt::format("[cuda] {} the GPU's context cannot be used any more", prefix_));
+  std::unique_lock<std::mutex> lock;
+  if (is_cuda && !scratch_.empty()) lock = std::unique_lock(mutex_);
+  std::array<HostScratch, kMaxLoopTensors> host_scratch;
+  std::array<void*, kMaxLoopTensors> scratch;
+  for (size_t i = 0; i < scratch_.size(); ++i) {
+    const int64_t bytes = std::max<int64_t>(scratch_bytes(scratch_[i], sizes.data()), 1);
+    if (!is_cuda) {
+      scratch[i] = host_scratch[i].make(bytes);
+      continue;
+    }
+    DeviceMemory& memory = device_scratch_[{stream, i}];
+    if (memory.bytes() < bytes) memory = DeviceMemory(bytes, fmt::format("the temporary {}", scratch_[i].name));
+    scratch[i] = memory.data();
   }
-  std::array<HostScratch, kMaxLoopTensors> scratch;
-  for (size_t i = 0; i < tensors_.size(); ++i) {
-    if (tensors_[i] >= 0) continue;
-    const auto which = static_cast<size_t>(-1 - tensors_[i]);
-    addresses[i] = scratch[which].make(scratch_bytes(which, own_sizes.data()));
+  for (const Part& part : parts_) {
+    std::array<void*, kMaxLoopTensors> addresses;
+    std::array<int64_t, kMaxLoopSizes> own_sizes;
+    std::array<float, kMaxLoopSizes> own_attributes;
+    for (size_t i = 0; i < part.sizes.size(); ++i) own_sizes[i] = sizes[part.sizes[i]];
+    for (size_t i = 0; i < part.attributes.size(); ++i) own_attributes[i] = attributes[part.attributes[i]];
+    for (size_t i = 0; i < part.tensors.size(); ++i) {
+      const int at = part.tensors[i];
+      addresses[i] = at >= 0 ? tensors[static_cast<size_t>(at)].data : scratch[static_cast<size_t>(-1 - at)];
+    }
+    if (is_cuda) {
+      launch_cuda(part, addresses.data(), own_sizes.data(), own_attributes.data(), stream);
+      continue;
+    }
+    static_assert(sizeof(long long) == sizeof(int64_t));
+    part.function(addresses.data(), reinterpret_cast<const long long*>(own_sizes.data()), own_attributes.data());
   }
-  static_assert(sizeof(long long) == sizeof(int64_t));
-  function_(addresses.data(), reinterpret_cast<const long long*>(own_sizes.data()), own_attributes.data());
 }
 
-void LoadedLoops::launch_cuda(void** tensors, const int64_t* sizes, const float* attributes,
-                              const std::array<int64_t, 3>& blocks, jit::CudaStream stream) {
-  for (size_t axis = 0; axis < 3; ++axis)
+void LoadedLoops::launch_cuda(const Part& part, void** tensors, const int64_t* sizes, const float* attributes,
+                              jit::CudaStream stream) {
+  std::array<int64_t, 3> blocks = {1, 1, 1};
+  for (size_t axis = 0; axis < 3; ++axis) {
+    for (const loop::PiecewiseAffine& last : part.source->last_block[axis]) {
+      int64_t most = 0;
+      if (last.eval(sizes, most)) blocks[axis] = std::max(blocks[axis], most + 1);
+    }
     if (blocks[axis] > kMaxBlocks[axis])
       throw CapacityError(
           fmt::format("{} there would be {} blocks along g.{}, and a GPU takes {} at most: split by more, "
                       "or use g.0, which takes {}",
                       prefix_, blocks[axis], axis, kMaxBlocks[axis], kMaxBlocks[0]));
-  struct Entered {
-    explicit Entered(const CudaContextHold& hold) : is_in(hold.enter()) {}
-    ~Entered() {
-      if (is_in) CudaContextHold::leave();
-    }
-    bool is_in;
-  } entered(context_);
-  if (!entered.is_in) throw SystemError(fmt::format("[cuda] {} the GPU's context cannot be used any more", prefix_));
-  std::unique_lock<std::mutex> lock;
-  if (!scratch_.empty()) lock = std::unique_lock(mutex_);
-  for (size_t i = 0; i < tensors_.size(); ++i) {
-    if (tensors_[i] >= 0) continue;
-    const auto which = static_cast<size_t>(-1 - tensors_[i]);
-    const int64_t bytes = std::max<int64_t>(scratch_bytes(which, sizes), 1);
-    DeviceMemory& memory = device_scratch_[{stream, which}];
-    if (memory.bytes() < bytes) memory = DeviceMemory(bytes, fmt::format("the temporary {}", scratch_[which].name));
-    tensors[i] = memory.data();
   }
   std::array<void*, kMaxArguments> parameters;
   size_t count = 0;
-  for (size_t i = 0; i < tensors_.size(); ++i) parameters[count++] = &tensors[i];
-  for (size_t i = 0; i < sizes_.size(); ++i) parameters[count++] = const_cast<int64_t*>(&sizes[i]);
-  for (size_t i = 0; i < attributes_.size(); ++i) parameters[count++] = const_cast<float*>(&attributes[i]);
-  const std::array<int64_t, 3>& threads = program_->source.threads;
+  for (size_t i = 0; i < part.tensors.size(); ++i) parameters[count++] = &tensors[i];
+  for (size_t i = 0; i < part.sizes.size(); ++i) parameters[count++] = const_cast<int64_t*>(&sizes[i]);
+  for (size_t i = 0; i < part.attributes.size(); ++i) parameters[count++] = const_cast<float*>(&attributes[i]);
+  const std::array<int64_t, 3>& threads = part.source->threads;
   const jit::CudaLaunchConfig config{static_cast<unsigned>(blocks[0]),
                                      static_cast<unsigned>(blocks[1]),
                                      static_cast<unsigned>(blocks[2]),
@@ -180,8 +198,8 @@ void LoadedLoops::launch_cuda(void** tensors, const int64_t* sizes, const float*
                                      stream,
                                      nullptr,
                                      0};
-  if (const jit::CudaCode code = driver_->launch(&config, cuda_function_, parameters.data(), nullptr))
-    driver_->check(code, fmt::format("launching the kernel {}", program_->source.name));
+  if (const jit::CudaCode code = driver_->launch(&config, part.cuda_function, parameters.data(), nullptr))
+    driver_->check(code, fmt::format("launching the kernel {}", part.source->name));
 }
 
 }  // namespace megalith::runtime

@@ -1,5 +1,6 @@
-// A compiled loop kernel, loaded: the function, and how a call's arguments become its own. Launching allocates nothing but,
-// for a kernel with temporaries that are everyone's, memory for those.
+// A compiled loop kernel, loaded: its functions, and how a call's arguments become theirs. It has one for each part between
+// barriers over everything (loop/stages.h); what they hand each other is a temporary that is everyone's. Launching allocates
+// nothing but memory for those.
 #pragma once
 
 #include <cstdint>
@@ -30,26 +31,34 @@ class LoadedLoops {
               jit::CudaStream stream);
 
  private:
+  // A function, and where its arguments come from.
+  struct Part {
+    const codegen::LoopSource* source;
+    std::vector<int> tensors;               // place in the call, or -1 - place in scratch_
+    std::vector<size_t> sizes, attributes;  // place in the call
+    void (*function)(void* const*, const long long*, const float*) = nullptr;  // on a CPU
+    jit::CudaFunction cuda_function = nullptr;
+  };
+  // A temporary that is everyone's.
+  struct Scratch {
+    std::string name;
+    std::vector<loop::QuasiAffine> shape;  // by the call's sizes
+    int64_t element_bytes;
+  };
+  Part make_part(const codegen::LoopSource& source, const LoopSignature& signature);
+  int place_of(const std::string& tensor, const LoopSignature& signature);
   void load_cuda(int ordinal);
-  void launch_cuda(void** tensors, const int64_t* sizes, const float* attributes, const std::array<int64_t, 3>& blocks,
+  void launch_cuda(const Part& part, void** tensors, const int64_t* sizes, const float* attributes,
                    jit::CudaStream stream);
-  int64_t scratch_bytes(size_t index, const int64_t* sizes) const;
+  int64_t scratch_bytes(const Scratch& scratch, const int64_t* sizes) const;
 
   std::shared_ptr<const jit::LoopProgram> program_;
   std::string prefix_;
-  std::vector<int> tensors_;                // of the function: place in the call, or -1 - place in scratch_
-  std::vector<size_t> sizes_, attributes_;  // place in the call
-  struct Scratch {
-    std::string name;
-    std::vector<loop::QuasiAffine> shape;  // by the function's sizes
-    int64_t element_bytes;
-  };
+  std::vector<Part> parts_;  // run one after the other
   std::vector<Scratch> scratch_;
 
-  void (*function_)(void* const*, const long long*, const float*) = nullptr;  // on a CPU
   CudaContextHold context_;
   CudaModuleOwner module_;
-  jit::CudaFunction cuda_function_ = nullptr;
   const jit::CudaDriver* driver_ = nullptr;
   std::mutex mutex_;  // of scratch memory: work on one stream runs in order, and shares it
   std::map<std::pair<jit::CudaStream, size_t>, DeviceMemory> device_scratch_;

@@ -26,6 +26,7 @@
 #include "megalith/loop/count.h"
 #include "megalith/loop/tag.h"
 #include "megalith/loop/text.h"
+#include "megalith/loop/transform/preprocess.h"
 #include "megalith/loop/transform/steps.h"
 #include "megalith/runtime/loop_clock.h"
 #include "megalith/runtime/loop_kernel.h"
@@ -454,9 +455,20 @@ void bind_kernel(nb::module_& module) {
           [](const PyLoopKernel& self, const std::string& target) {
             const loop::Kernel& kernel = self.kernel().schedule().kernel();
             const auto to = jit::is_cuda_target(target) ? codegen::LoopTarget::cuda : codegen::LoopTarget::cpu;
-            return codegen::emit_loops(kernel, to, kernel.name.empty() ? "loop_kernel" : kernel.name).text;
+            std::string text;
+            for (const codegen::LoopSource& source :
+                 codegen::emit_stages(kernel, to, kernel.name.empty() ? "loop_kernel" : kernel.name))
+              text += (text.empty() ? "" : "\n") + source.text;
+            return text;
           },
           "target"_a)
+      .def("passes_of",
+           [](const PyLoopKernel& self) {
+             std::vector<std::tuple<std::string, std::string>> texts;
+             for (const loop::Pass& pass : loop::preprocess(self.kernel().schedule().kernel()))
+               texts.emplace_back(pass.name, pass.text);
+             return texts;
+           })
       .def("artifacts",
            [](const PyLoopKernel& self) -> nb::object {
              const auto program = self.kernel().newest();
@@ -522,6 +534,7 @@ void bind_loop(nb::module_& module) {
   nb::register_exception_translator(translate_capacity);  // the newest is asked first
 
   bind_kernel(module);
+  module.def("loop_step_aliases", &loop::step_aliases, "Other names of steps, and what they are called here.");
   module.def("loop_step_usages", &loop::step_usages, "How each step of a schedule is written.");
   module.def(
       "cache_note", [](const std::string& key) { return jit::KernelCache::from_environment().note(key); }, "key"_a,

@@ -85,7 +85,7 @@ TEST_F(LoopKernelTest, WhatIsKnownStandsInTheCode) {
     call.tensors[1] = b.view();
     kernel.run(call);
     for (int64_t i = 0; i < n; ++i) EXPECT_EQ(b.data()[i], 2 * a.data()[i]);
-    return kernel.newest()->source.text;
+    return kernel.newest()->sources[0].text;
   };
   EXPECT_THAT(source(32, true), AllOf(HasSubstr("p < 16;"), HasSubstr("__builtin_assume_aligned(tensors[")));
   EXPECT_THAT(source(33, false), AllOf(HasSubstr("p < min(16, n - 16 * o);"), Not(HasSubstr("assume_aligned"))));

@@ -13,7 +13,7 @@ from megalith._megalith import CapacityError
 from megalith.loop.autotune import Autotuned, Config, Tried, autotune
 from megalith.loop.bench import do_bench
 from megalith.loop.kernel import Check, Kernel, add_listener, kernel, remove_listener
-from megalith.loop.steps import step_usages
+from megalith.loop.steps import aliases, step_usages
 
 __all__ = [
     "Autotuned",
@@ -23,6 +23,7 @@ __all__ = [
     "Kernel",
     "Tried",
     "add_listener",
+    "aliases",
     "autotune",
     "do_bench",
     "kernel",

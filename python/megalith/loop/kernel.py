@@ -203,6 +203,13 @@ class Kernel(_megalith.LoopKernel):
             raise UserError(f'[source] the target is {shown(target)}, want "cpu" or "cuda"')
         return self.source_for(target)
 
+    def passes(self) -> Dict[str, str]:
+        """What it is before a schedule, in four passes: ``"types"``, ``"common_subexpressions"`` (which also folds constants),
+        ``"dependences"`` (a line for each, with the relation between instances as isl writes it), and ``"domains"``
+        (reductions as loops). The kernel as a text after each; the steps ``common_subexpressions``, ``fold_constants`` and
+        ``realise_reductions`` do the same to the kernel itself."""
+        return dict(self.passes_of())
+
     @property
     def asm(self) -> Dict[str, Any]:
         """Of what was compiled last: ``"loops"`` (the kernel with what is known of its arguments), ``"cpp"`` and ``"so"``, or

@@ -16,7 +16,7 @@ from megalith import _megalith, arguments
 from megalith._megalith import UserError
 from megalith.arguments import shown
 
-__all__ = ["line_of", "step_usages"]
+__all__ = ["aliases", "line_of", "step_usages"]
 
 _MOST = 1000  # names that a step takes
 _LARGEST = 2**62  # number; a step says itself what is too large for it
@@ -45,16 +45,22 @@ def step_usages() -> List[str]:
     return list(_megalith.loop_step_usages())
 
 
+def aliases() -> Dict[str, str]:
+    """What other systems call a step, and its name here: methods have both."""
+    return dict(_megalith.loop_step_aliases())
+
+
 def _words(usage: str) -> List[str]:
     """Words of a usage; what belongs together in brackets, or around =, is one."""
-    return re.findall(r"[A-Z]+ = [A-Z]+, \.\.\.|\[keep [^\]]*\]|[A-Z]+\[[A-Z]+ or :, \.\.\.\]|\[[A-Z]+, \.\.\.\]|\S+", usage)
+    return re.findall(r"[A-Z]+ = [A-Z]+, \.\.\.|\[(?:keep|shared) [^\]]*\]|[A-Z]+\[[A-Z]+ or :, \.\.\.\]|\[[A-Z]+, \.\.\.\]|\S+", usage)
 
 
 def _slot(word: str) -> Optional[_Slot]:
     optional = word.startswith("[") and word.endswith("]") and not _LIST.match(word)
     inner = word[1:-1] if optional else word
-    if optional and inner.startswith("keep "):
-        return _Slot("keep", "many", optional=True, literal="keep")
+    literal = inner.split()[0] if optional else ""
+    if literal in ("keep", "shared"):
+        return _Slot(literal, "many", optional=True, literal=literal)
     for pattern, kind in ((_SLOT, ""), (_JOINED, "joined"), (_PAIRS, "pairs"), (_SWEPT, "swept"), (_LIST, "list")):
         match = pattern.match(inner)
         if match:
@@ -85,7 +91,7 @@ def _slots(usage: str) -> Optional[Tuple[_Slot, ...]]:
         if slot.kind == "literal":
             continue
         seen[slot.name] = seen.get(slot.name, 0) + 1
-        if seen[slot.name] > 1 or (slot.literal and slot.literal != "keep"):
+        if seen[slot.name] > 1 or (slot.literal and slot.literal not in ("keep", "shared")):
             slot.name = slot.literal or f"{slot.name}s"
     return tuple(slots)
 
@@ -234,7 +240,8 @@ def add_methods(cls: type, then: Callable[[Any, str, Dict[str, Any]], Any]) -> N
         run.__doc__ = f"The kernel after the step ``{usage}`` (docs/schedules.md)."
         return run
 
-    for usage in step_usages():
-        name = usage.split()[0]
+    methods = {usage.split()[0]: method(usage) for usage in step_usages()}
+    others = {alias: methods[name] for alias, name in aliases().items() if name in methods}
+    for name, run in {**others, **methods}.items():
         if not hasattr(cls, name):
-            setattr(cls, name, method(usage))
+            setattr(cls, name, run)
