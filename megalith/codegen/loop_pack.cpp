@@ -49,7 +49,9 @@ std::vector<PackAccess> find_packs(const loop::Kernel& kernel, const loop::Instr
   const auto look_at = [&](const Expr& subscript, bool is_write) {
     const loop::TensorArgument& tensor = *kernel.find_tensor(subscript.name);
     const int64_t bytes = count * dtype_bytes(*tensor.dtype);
-    if (bytes > most_bytes || (bytes_aligned && bytes_aligned(subscript.name) < bytes)) return;
+    const bool is_power = (bytes & (bytes - 1)) == 0;  // 12 bytes are no load of a GPU
+    if (bytes > most_bytes || (bytes_aligned && !is_power) || (bytes_aligned && bytes_aligned(subscript.name) < bytes))
+      return;
     // The axes that take room, the fastest last.
     std::vector<size_t> axes;
     for (size_t d = 0; d < subscript.args.size(); ++d)

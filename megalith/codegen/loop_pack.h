@@ -20,9 +20,9 @@ struct PackAccess {
 };
 
 /// Those of an instruction in a loop of `count` iterations over `iname`, which has nothing else inside, at the points
-/// `points` of the instruction. Each lies along the last axis, is no larger than `most_bytes`, and begins at a multiple of its
-/// own size: `bytes_aligned` says where a tensor as a whole begins, 0 for those that never move so. Without that function packs
-/// begin anywhere.
+/// `points` of the instruction. Each lies along the last axis, is no larger than `most_bytes`, has a power of two of bytes, and
+/// begins at a multiple of its own size: `bytes_aligned` says where a tensor as a whole begins, 0 for those that never move so.
+/// Without that function packs begin anywhere, and are of any size.
 std::vector<PackAccess> find_packs(const loop::Kernel& kernel, const loop::Instruction& instruction,
                                    const std::string& iname, int64_t count, int64_t most_bytes, const isl::set& points,
                                    const std::function<int64_t(const std::string& tensor)>& bytes_aligned,

@@ -74,6 +74,9 @@ TEST(LoopSource, PacksWhereTheirPlaceIsProved) {
   EXPECT_THAT(source(any, {"a", "out"}), AllOf(HasSubstr("load_pack<4>"), HasSubstr("} else {")));
   EXPECT_THAT(source(whole, {"a"}), AllOf(HasSubstr("load_pack<4>"), Not(HasSubstr("store_pack"))));
   EXPECT_THAT(source(whole, {}), AllOf(HasSubstr("#pragma unroll"), Not(HasSubstr("Pack"))));
+  // Three elements are no load.
+  EXPECT_THAT(source(scheduled(kDouble, "assume n mod 3 = 0\nsplit i 3 -> o v:vec\n"), {"a", "out"}),
+              Not(HasSubstr("Pack")));
   // Rows begin at multiples of four only if they are as long.
   const std::string rows =
       "input a: f32[n, m]\noutput out: f32[n, m]\nassume n >= 1 and m >= 4\n{ [i, j] : 0 <= i < n and 0 <= j < m }\n"
