@@ -100,6 +100,12 @@ TEST(Schedule, OutputsGoPastTheCaches) {
   const Schedule schedule =
       scheduled(known(kMatmul), {"stream c", "split j 8 -> j_o j_v:vec"}, {{{"n", 3}, {"m", 9}, {"l", 2}}, {}});
   EXPECT_THAT(print(schedule.kernel()), HasSubstr("output c: f32[n, m] streamed\n"));
+  // What becomes a temporary is read again.
+  const Kernel consumer = known(
+      "kernel post\ninput p: f32[n, m]\noutput z: f32[n, m]\nassume n >= 1 and m >= 1\n"
+      "{ [x, y] : 0 <= x < n and 0 <= y < m }\nz[x, y] = 2 * p[x, y]\n");
+  const Schedule fused = Schedule::parse(known(kMatmul), "stream c\nfuse post p=c", {{"post", consumer}});
+  EXPECT_FALSE(fused.kernel().find_tensor("c")->is_streamed);
   EXPECT_THAT(refusal(kMatmul, "stream a"),
               HasSubstr("\"a\" is an input: only what is written is stored past the caches"));
   EXPECT_THAT(refusal(kMatmul, "accumulate k -> acc\nstream acc"),
@@ -318,14 +324,14 @@ TEST(Schedule, ABarrierOverEverythingIsAskedForByName) {
   const std::string through =
       "input x: f32[8]\noutput y: f32[8]\n{ [i] : 0 <= i < 8 }\ns[0] = x[i] {inames=i}\ny[i] = s[0] + 1\n";
   EXPECT_THAT(refusal(through, "barrier before insn1"), HasSubstr("this order would turn that round"));
-  // An instruction that never runs reads what nobody has to hand it. Found by megalith loops --random, seed 2286.
+  // An instruction that never runs reads what nobody has to hand it. Found by megalith loops --random.
   const std::vector<Kernel> idle = split_stages(
       known("input x: f32[n]\noutput y: f32[n]\nassume n >= 1\n{ [i] : 0 <= i < n }\n{ [j] : 0 <= j < n and n < 0 }\n"
             "{ [k] : 0 <= k < n }\ny[j] = t[j]\nbarrier\nt[i] = 2 * x[i]\ny[k] = t[k]\n"));
   EXPECT_EQ(idle.at(0).find_tensor("t")->role, Role::temporary);
 }
 
-// What bounds the inames of a sum together, or by the inames of one around it, stays. Found by megalith loops --random, seed 2570.
+// What bounds the inames of a sum together, or by the inames of one around it, stays. Found by megalith loops --random.
 TEST(Schedule, ASubstitutedSumKeepsItsBounds) {
   const Binding n = {{{"n", 7}}, {}};
   const std::string triangle =

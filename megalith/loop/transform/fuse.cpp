@@ -97,7 +97,7 @@ void add_names(Kernel& result, const Kernel& consumer) {
 void add_tensors(Kernel& result, const Kernel& consumer, const Joined& joined, const std::set<std::string>& kept) {
   for (TensorArgument& tensor : result.tensors) {
     const bool is_joined = std::ranges::any_of(joined, [&](const auto& pair) { return pair.second == tensor.name; });
-    if (is_joined && !kept.contains(tensor.name)) tensor.role = Role::temporary;
+    if (is_joined && !kept.contains(tensor.name)) tensor.role = Role::temporary, tensor.is_streamed = false;
   }
   for (const TensorArgument& tensor : consumer.tensors) {
     if (joined.contains(tensor.name)) continue;
