@@ -38,6 +38,7 @@ jit::RandomLoops check_right(int64_t count, uint64_t seed) {
     all.num_without += part.num_without;
     all.num_cut += part.num_cut;
     for (const auto& [step, times] : part.accepted) all.accepted[step] += times;
+    for (const auto& [what, times] : part.sources_with) all.sources_with[what] += times;
     for (const std::string& wrong : part.wrong) print_wrong(wrong);
     all.wrong.insert(all.wrong.end(), part.wrong.begin(), part.wrong.end());
   }
@@ -70,6 +71,11 @@ int check_random_loops(int64_t count, uint64_t seed) {
                     plural(right.num_kernels, "kernel"), plural(right.num_steps, "step"), fmt::join(steps, ", "),
                     right.num_refused, plural(right.num_barriers, "barrier"), plural(right.num_cut, "kernel"),
                     plural(right.num_without, "source"), right.wrong.size()));
+  std::map<std::string, int> with = right.sources_with;
+  print(fmt::format(
+      "sources with elements that move at once: {}, vectors: {}, past the caches: {}, squares: {}; temporaries in "
+      "lanes: {}\n",
+      with["_pack<"], with["store_vector<"], with["stream_vector<"], with["transpose_pack<"], with["lanes"]));
   print(fmt::format("{} of {} wrong schedules refused for what is wrong with them; {:.0f} s\n", count - num_wrong,
                     count, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()));
   return right.wrong.empty() && num_wrong == 0 ? kExitOk : kExitError;

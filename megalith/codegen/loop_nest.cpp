@@ -134,8 +134,10 @@ isl::set LoopEmitter::narrowed(const isl::set& set, const isl::set& implemented)
 
 void LoopEmitter::open_loop(const std::string& iname, const loop::LoopBounds& bounds) {
   const InameTag tag = loop::tag_of(kernel_, iname);
-  if (tag == InameTag::unroll || tag == InameTag::interleave || (tag == InameTag::vector && is_gpu_))
-    line(is_gpu_ && !is_emulated_ ? "#pragma unroll" : "#pragma GCC unroll 64");
+  const bool unrolls = tag == InameTag::unroll || tag == InameTag::interleave || (tag == InameTag::vector && is_gpu_);
+  // An emulation computes the same without, and is not to be fast: a compiler takes minutes for six such loops in each other.
+  if (unrolls && !is_emulated_)
+    line(is_gpu_ ? "#pragma unroll" : "#pragma GCC unroll 64");
   else if (tag == InameTag::vector && !is_gpu_)
     line("MEGALITH_INDEPENDENT");
   open(fmt::format("for (i64 {0} = {1}; {0} < {2}; ++{0})", iname, folded(bounds.lower, "max"),

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <random>
+#include <set>
 
 #include "megalith/base/error.h"
 #include "megalith/jit/loops.h"
@@ -35,6 +36,13 @@ loop::Arrays random_inputs(const loop::Kernel& kernel, const loop::Binding& bind
     for (double& value : array.values) value = static_cast<float>(static_cast<double>(random() % 2001) / 1000 - 1);
   }
   return arrays;
+}
+
+// Each begins at a multiple of 16 bytes, as memory of the system's does.
+std::set<std::string> all_tensors(const loop::Kernel& kernel) {
+  std::set<std::string> names;
+  for (const loop::TensorArgument& tensor : kernel.tensors) names.insert(tensor.name);
+  return names;
 }
 
 // What the kernel, and the consumer that may have been fused with it, give by the interpreter.
@@ -78,13 +86,20 @@ RandomLoops check_random_loops(uint64_t first, int count, int num_steps, const s
     for (const auto& [target, suffix] :
          {std::pair(codegen::LoopTarget::cpu, "c"), {codegen::LoopTarget::emulated, "g"}})
       try {
-        next.sources.push_back(
-            codegen::emit_stages(next.random.schedule.kernel(), target, fmt::format("random_{}_{}", seed, suffix)));
+        next.sources.push_back(codegen::emit_stages(next.random.schedule.kernel(), target,
+                                                    fmt::format("random_{}_{}", seed, suffix),
+                                                    all_tensors(next.random.schedule.kernel())));
       } catch (const UserError&) { ++report.num_without; }
+    for (const loop::TensorArgument& tensor : next.random.schedule.kernel().tensors)
+      report.sources_with["lanes"] += tensor.space == loop::Space::warp;
     next.stages = loop::split_stages(next.random.schedule.kernel());
     report.num_cut += next.stages.size() > 1 ? 1 : 0;
     for (const std::vector<codegen::LoopSource>& parts : next.sources) {
-      for (const codegen::LoopSource& part : parts) report.num_barriers += part.num_barriers;
+      for (const codegen::LoopSource& part : parts) {
+        report.num_barriers += part.num_barriers;
+        for (const char* what : {"_pack<", "store_vector<", "stream_vector<", "transpose_pack<"})
+          report.sources_with[what] += part.text.find(what) != std::string::npos;
+      }
       all.insert(all.end(), parts.begin(), parts.end());
     }
     cases.push_back(std::move(next));

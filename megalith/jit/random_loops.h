@@ -17,7 +17,9 @@ struct RandomLoops {
   int num_cut = 0;                      // kernels that became several, at a barrier over all blocks
   int num_without = 0;                  // sources that the emitter refused, of two for each kernel
   std::map<std::string, int> accepted;  // by the step's name
-  std::vector<std::string> wrong;       // seed, schedule and first difference of those that compute something else
+  std::map<std::string, int>
+      sources_with;                // sources that have this in them, "stream_vector<"; "lanes": temporaries in lanes
+  std::vector<std::string> wrong;  // seed, schedule and first difference of those that compute something else
 };
 
 /// Seeds first, first + 1, ... Whatever a step or the emitter throws that is no UserError is passed on.

@@ -28,6 +28,14 @@ TEST(LoopsCommand, ShowsEachStepAndTheSource) {
                               HasSubstr("__shared__ f32 a_s[256];")));
 }
 
+TEST(LoopsCommand, ThePassesBeforeASchedule) {
+  const CommandResult result = loops({"loops", kExamples + "softmax.loops"}, {"--passes"});
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("\n# types\n"), HasSubstr("\n# common_subexpressions\n"), HasSubstr("\n# dependences\n"),
+                    HasSubstr("insn1 reads top[i] after insn0 writes top[i]: "), HasSubstr("\n# domains\n"),
+                    HasSubstr("= max(sum_0[0], x[i, k])")));
+}
+
 TEST(LoopsCommand, CountsChecksAndTimes) {
   const CommandResult result = loops(kMatmul, {"--counts", "--check", "--bench", "--sizes", "n=40,m=24,l=33"});
   ASSERT_EQ(result.code, 0) << result.err;

@@ -87,7 +87,7 @@ TEST(Transform, InamesBecomeOneWhereTheyTakeTheSameValues) {
   EXPECT_THAT(print(after), AllOf(HasSubstr("z[i] = y[i] + 1"), Not(HasSubstr("[j]"))));
   EXPECT_THAT(error_of([&] { unify_inames(before, "j", "k"); }), HasSubstr("takes other values than \"k\""));
   EXPECT_THAT(error_of([&] { unify_inames(typed(kMatmul), "i", "j"); }), HasSubstr("takes other values"));
-  // All values of k are those of j, but not for each i. Found by megalith loops --random, seed 1919.
+  // All values of k are those of j, but not for each i. Found by megalith loops --random.
   const Kernel triangle = typed(
       "input x: f32[n, n]\noutput y: f32[n]\noutput z: f32[n]\nassume n >= 1\n{ [i] : 0 <= i < n }\n{ [j] : 0 <= j < n "
       "}\n"

@@ -15,10 +15,10 @@ namespace megalith::loop {
 
 namespace {
 
-// A few instructions that hand values on: point by point, turned round, summed, over triangles, along recurrences.
+// A few instructions that hand values on: point by point, turned round, transposed, summed, over triangles, along recurrences.
 std::string random_kernel(Dice& dice) {
   std::string declarations =
-                  "kernel random\ninput x: f32[n + 3, m + 3]\ninput w: f32[m + 3, n + 3]\ninput v: f32[m + 3]\n",
+                  "kernel random\ninput x: f32[n + 4, m + 4]\ninput w: f32[m + 4, n + 4]\ninput v: f32[m + 4]\n",
               domains, body;
   std::string last;  // the last temporary of [n, m]
   const int count = 1 + dice.below(3);
@@ -28,15 +28,21 @@ std::string random_kernel(Dice& dice) {
     const std::string to = is_last ? "y" : "t" + own;
     if (!is_last && dice.chance(50)) declarations += fmt::format("temporary {}: f32[n, m]\n", to);
     if (is_last) declarations += fmt::format("{} y: f32[n, m]\n", dice.chance(25) ? "inout" : "output");
-    const std::string input = fmt::format("x[{} + {}, {} + {}]", i, dice.below(3), j, dice.below(3));
+    const std::string input =
+        fmt::format("x[{} + {}, {} + {}]", i, dice.below(3), j, dice.chance(40) ? 0 : dice.below(5));
     const std::string before = last.empty()      ? input
                                : dice.chance(60) ? fmt::format("{}[{}, {}]", last, i, j)
                                                  : fmt::format("{}[n - 1 - {}, {}]", last, i, j);
     const std::string box = fmt::format("0 <= {} < n and 0 <= {} < m", i, j);
-    switch (dice.below(6)) {
+    switch (dice.below(7)) {
       case 0:
         domains += fmt::format("{{ [{}, {}] : {} }}\n", i, j, box);
         body += fmt::format("{}[{}, {}] = 2 * {} + v[{}]\n", to, i, j, before, j);
+        break;
+      case 5:
+        domains += fmt::format("{{ [{}, {}] : {} }}\n", i, j, box);
+        body += fmt::format("{0}[{1}, {2}] = {3} * 0.5 - w[{2} + {4}, {1}] + w[{2} + {4}, {1}] * 2\n", to, i, j, before,
+                            dice.below(4));
         break;
       case 1:
         domains += fmt::format("{{ [{}, {}, {}] : {} and 0 <= {} < m }}\n", i, j, k, box, k);
@@ -99,7 +105,7 @@ class StepMaker {
 
   std::string make() {
     const std::string i = iname(), a = fresh("a"), b = fresh("b");
-    switch (dice_.below(31)) {
+    switch (dice_.below(39)) {
       case 0:
       case 1:
       case 2: return fmt::format("split {} {} -> {}{} {}{}", i, 1 + dice_.below(5), a, tag(), b, tag());
@@ -144,15 +150,31 @@ class StepMaker {
         return fmt::format("map [{0}, {1}] -> {2} = {0} + {3} * {1}, {4} = {1}", outer, inner, a, dice_.below(3), b);
       }
       case 18: return fmt::format("reduction_{}ward {}", dice_.chance(50) ? "in" : "out", reduced());
-      case 19:
+      case 19: {
+        static const std::vector<std::string> spaces = {"shared", "private", "lanes", "lanes"};
         return dice_.chance(50) ? fmt::format("substitute {}", temporary())
-                                : fmt::format("space {} shared", temporary());
+                                : fmt::format("space {} {}", temporary(), dice_.one_of(spaces));
+      }
       case 20:
       case 21: {
         static const std::vector<std::string> lanes = {"", ":l.0", ":l.1", ":lane"};
-        const std::string number = dice_.chance(70) ? fmt::format(" {}", 1 + dice_.below(9)) : "";
-        return fmt::format("tree {}{} -> {} {}{}", dice_.chance(20) ? i : reduced(), number, a, b, dice_.one_of(lanes));
+        const std::string lane = dice_.one_of(lanes);
+        const std::string number = lane == ":lane"    ? " 32"
+                                   : dice_.chance(70) ? fmt::format(" {}", 1 + dice_.below(9))
+                                                      : "";
+        return fmt::format("tree {}{} -> {} {}{}", dice_.chance(20) ? i : reduced(), number, a, b, lane);
       }
+      // What moves at once, and squares that a CPU turns round in registers.
+      case 30:
+      case 31:
+        return fmt::format("split {} {} -> {}{} {}:vec", i, 2 << dice_.below(4), a, dice_.chance(30) ? tag() : "", b);
+      case 32:
+      case 37: return square(a, b);
+      case 33: return dice_.chance(50) ? "stream y" : "fold_constants";
+      case 34:
+        return dice_.chance(50) ? "common_subexpressions" : fmt::format("common_subexpressions {}", instruction());
+      case 35: return dice_.chance(30) ? "realise_reductions" : buffer_of_a_write(a, b);
+      case 36: return buffer_of_a_write(a, b);
       case 22: return fmt::format("barrier before {}", instruction());
       case 23: return fmt::format("alias {} {} -> {}", temporary(), temporary(), a);
       case 24:
@@ -225,6 +247,41 @@ class StepMaker {
     return fmt::format("{} {}[{}] -> {}{}", is_computed ? "precompute" : "prefetch", read.name, fmt::join(swept, ", "),
                        buffer, dice_.chance(50) ? fmt::format(" {}", fmt::join(named, " ")) : "");
   }
+  // Two loops over vectors, of an instruction that reads along one of them and writes along the other, if there is one.
+  std::string square(const std::string& a, const std::string& b) {
+    std::string outer = iname(), inner = iname();
+    for (const Instruction& instruction : kernel_.instructions) {
+      if (instruction.target.args.empty()) continue;
+      const auto last_of = [&](const Expr& subscript, const std::string& other) -> std::string {
+        for (const std::string& one : instruction.within)
+          if (one != other && mentions(subscript.args.back(), one)) return one;
+        return "";
+      };
+      const std::string along = last_of(instruction.target, "");
+      visit_expressions(instruction, [&](const Expr& expr, const Place& place) {
+        if (expr.kind != Expr::Kind::subscript || place.is_target || expr.args.empty()) return;
+        if (const std::string read = last_of(expr, along); !read.empty() && !along.empty() && dice_.chance(70))
+          outer = read, inner = along;
+      });
+    }
+    const int width = 4 << dice_.below(3);
+    return fmt::format("tile {} {} {} {} -> {} {} {}:vec {}:vec", outer, inner, width, width, a, b, fresh("c"),
+                       fresh("d"));
+  }
+  // A buffer for what some instruction writes, along some of the inames in its subscripts.
+  std::string buffer_of_a_write(const std::string& buffer, const std::string& own) {
+    const Expr& target = dice_.one_of(kernel_.instructions).target;
+    std::vector<std::string> swept, named;
+    for (const Expr& arg : target.args) {
+      std::vector<std::string> inside;
+      for (const std::string& one : inames_)
+        if (mentions(arg, one)) inside.push_back(one);
+      swept.push_back(inside.empty() || dice_.chance(30) ? ":" : dice_.one_of(inside));
+      named.push_back(fmt::format("{}{}{}", own, named.size(), dice_.chance(40) ? tag() : ""));
+    }
+    return fmt::format("buffer {}[{}] -> {}{}", target.name, fmt::join(swept, ", "), buffer,
+                       dice_.chance(50) ? fmt::format(" {}", fmt::join(named, " ")) : "");
+  }
   std::string temporary() {
     std::vector<std::string> names;
     for (const TensorArgument& tensor : kernel_.tensors)
@@ -250,7 +307,9 @@ RandomCase random_case(uint64_t seed, int num_steps) {
   Dice dice(seed);
   const Kernel kernel = typed(random_kernel(dice));
   Binding binding;
-  for (const char* size : {"n", "m"}) binding.sizes[size] = 1 + dice.below(9);
+  // Some such that whole vectors fit, and rows begin where they may.
+  for (const char* size : {"n", "m"})
+    binding.sizes[size] = dice.chance(70) ? 1 + dice.below(9) : dice.chance(70) ? 16 : 15 + 5 * dice.below(2);
   Schedule consumer(typed(random_consumer(dice)));
   std::vector<std::string> fixes;
   if (dice.chance(60))
@@ -258,10 +317,15 @@ RandomCase random_case(uint64_t seed, int num_steps) {
   for (const std::string& fix : fixes) consumer = consumer.then(fix);
   RandomCase result{Schedule(kernel, {{"post", consumer.kernel()}}), consumer.kernel(), binding, {}};
   for (const std::string& fix : fixes) result.schedule = result.schedule.then(fix);
+  std::string tree_of_lanes;
   for (int number = 0; number < num_steps; ++number) {
-    const std::string step = StepMaker(dice, result.schedule.kernel(), number).make();
+    std::string step = StepMaker(dice, result.schedule.kernel(), number).make();
+    // What a tree of lanes sums may be theirs, without memory.
+    if (!tree_of_lanes.empty() && dice.chance(60)) step = fmt::format("space {} lanes", tree_of_lanes);
+    tree_of_lanes.clear();
     try {
       result.schedule = result.schedule.then(step);
+      if (step.starts_with("tree ") && step.ends_with(":lane")) tree_of_lanes = fmt::format("a{}", number);
     } catch (const UserError& error) { result.refused.emplace_back(error.what()); }
   }
   return result;
