@@ -106,10 +106,11 @@ struct LanesTo<0, kAt...> {
 };
 // Of squares of kStep x kStep next to each other in two rows, the second of the first row and the first of the second row
 // change places.
-template <int kStep, class V, int... kAt>
-inline void swap_squares(V& a, V& b, Lanes<kAt...>) {
+template <int kStep, int... kAt>
+inline void swap_squares(typename VectorOf<f32, sizeof...(kAt)>::type& a,
+                         typename VectorOf<f32, sizeof...(kAt)>::type& b, Lanes<kAt...>) {
   constexpr int kCount = sizeof...(kAt);
-  const V first = a, second = b;
+  const typename VectorOf<f32, kCount>::type first = a, second = b;
 #if defined(__clang__)
   a = __builtin_shufflevector(first, second, ((kAt & kStep) != 0 ? kCount + kAt - kStep : kAt)...);
   b = __builtin_shufflevector(first, second, ((kAt & kStep) != 0 ? kCount + kAt : kAt + kStep)...);
@@ -119,8 +120,8 @@ inline void swap_squares(V& a, V& b, Lanes<kAt...>) {
   b = __builtin_shuffle(first, second, Places{((kAt & kStep) != 0 ? kCount + kAt : kAt + kStep)...});
 #endif
 }
-template <int kCount, int kStep = kCount / 2, class V>
-MEGALITH_INLINE inline void transpose_vectors(V (&rows)[kCount]) {
+template <int kCount, int kStep = kCount / 2>
+MEGALITH_INLINE inline void transpose_vectors(typename VectorOf<f32, kCount>::type (&rows)[kCount]) {
 #pragma GCC unroll 64
   for (int row = 0; row < kCount; ++row)
     if ((row & kStep) == 0) swap_squares<kStep>(rows[row], rows[row + kStep], typename LanesTo<kCount>::type{});
