@@ -1,7 +1,7 @@
 // Every kernel of the bundled model, of the three shapes and of all operators compiles for six kinds of GPUs, as far as
 // docs/gpu-testing.md says. No GPU is needed for that. A compilation takes five seconds, half of them to PTX, so where
-// bodies are the same at other sizes one of them stands for all, and what the assembler makes of them is looked at on
-// sm_90a, which they are tuned for; `make test-all` compiles and assembles the others as well.
+// bodies are the same at other sizes one of them stands for all, and what the optimiser and the assembler make of them is
+// looked at on sm_90a, which they are tuned for; `make test-all` optimises and assembles the others as well.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
@@ -119,7 +119,9 @@ void expect_compiles(const graph::Graph& graph, const graph::Schedule& schedule,
               static_cast<int>(ring_bytes));
 }
 
-/// Half the time, or less: what the assembler makes of it is not looked at.
+/// Half the time, or a tenth with MEGALITH_OPTIMIZE=little: what the optimiser and the assembler make of it is not looked
+/// at. Tests that call it run in a process of their own (tests/CMakeLists.txt): what NVRTC 13 compiles behind a quick
+/// compilation has other registers than alone, in the worker for sm_120a 152 bytes of spills instead of 36.
 void expect_ptx(const graph::Graph& graph, const std::string& name, const machine::Gpu& gpu) {
   const std::string target = fmt::format("cuda:{}", gpu.architecture), architecture(gpu.architecture);
   const graph::Schedule schedule = optimize::make_schedule(graph, target);
@@ -330,23 +332,8 @@ TEST_P(CudaCompileOther, TheSmallModelAndTheLargest) {
   const std::string target = fmt::format("cuda:{}", gpu.architecture);
   const bool is_oldest = gpu.architecture == "sm_80", is_newest = gpu.architecture == "sm_100a",
              all = all_configurations();
-  if (all || is_oldest || is_newest || gpu.architecture == "sm_120a")
-    expect_fused_compiles("storyteller", gpu, 4);
-  else
-    expect_ptx(decoder_graph("storyteller", target, 4), "storyteller", gpu);
-  if (!all) {
-    if (is_oldest) {
-      expect_ptx(decoder_graph("shapes/Qwen3-8B", target, 4), "Qwen3-8B", gpu);
-      expect_ptx(decoder_graph("storyteller", target, 64, 64), "storyteller, many texts", gpu);
-      expect_ptx(decoder_graph("storyteller", target, 64, 1, DType::f16), "storyteller, f16", gpu);
-    }
-    if (is_newest) {
-      expect_ptx(decoder_graph("storyteller", "cpu", 64), "storyteller, generated", gpu);
-      expect_ptx(decoder_graph("storyteller", target, 128), "storyteller, many rows", gpu);
-      expect_ptx(decoder_graph("storyteller", target, 8, 1, DType::bf16, 32), "storyteller, int8", gpu);
-    }
-    return;
-  }
+  if (all || is_oldest || is_newest || gpu.architecture == "sm_120a") expect_fused_compiles("storyteller", gpu, 4);
+  if (!all) return;
   expect_compiles(decoder_graph("storyteller", "cpu", 64), "storyteller", gpu, Bodies::generated);
   if (gpu.architecture == "sm_89") return;
   expect_fused_compiles("storyteller", gpu, 128);
@@ -355,6 +342,23 @@ TEST_P(CudaCompileOther, TheSmallModelAndTheLargest) {
   for (const int64_t rows : {1, 4, 64}) expect_fused_compiles("storyteller", gpu, rows, 1, DType::f16);
   for (const int64_t rows : {1, 4, 8, 64})
     if (is_fused("storyteller", target, rows)) expect_fused_compiles("storyteller", gpu, rows, 1, DType::bf16, 32);
+}
+
+TEST_P(CudaCompileOther, SomeToPtx) {
+  MEGALITH_SKIP_IF(testing::missing_compiler());
+  const machine::Gpu& gpu = GetParam();
+  const std::string target = fmt::format("cuda:{}", gpu.architecture);
+  if (gpu.architecture == "sm_80") {
+    expect_ptx(decoder_graph("shapes/Qwen3-8B", target, 4), "Qwen3-8B", gpu);
+    expect_ptx(decoder_graph("storyteller", target, 64, 64), "storyteller, many texts", gpu);
+    expect_ptx(decoder_graph("storyteller", target, 64, 1, DType::f16), "storyteller, f16", gpu);
+  } else if (gpu.architecture == "sm_100a") {
+    expect_ptx(decoder_graph("storyteller", "cpu", 64), "storyteller, generated", gpu);
+    expect_ptx(decoder_graph("storyteller", target, 128), "storyteller, many rows", gpu);
+    expect_ptx(decoder_graph("storyteller", target, 8, 1, DType::bf16, 32), "storyteller, int8", gpu);
+  } else {
+    expect_ptx(decoder_graph("storyteller", target, 4), "storyteller", gpu);
+  }
 }
 INSTANTIATE_TEST_SUITE_P(Architectures, CudaCompileOther, ::testing::ValuesIn(others()),
                          [](const auto& one) { return std::string(one.param.architecture); });
