@@ -211,7 +211,7 @@ std::string assembly_text(const LoopKernel& kernel, const LoopSizes& sizes, cons
   if (jit::is_cuda_target(target)) return program->cuda.ptx;
   const jit::Compiler compiler = jit::compiler_find(jit::KernelCache::from_environment());
   std::vector<std::string> command = compiler.command;
-  for (const std::vector<std::string>& flags : {jit::loop_cpu_flags(), jit::common_flags()})
+  for (const std::vector<std::string>& flags : {jit::loop_cpu_flags(), jit::common_flags(compiler)})
     command.insert(command.end(), flags.begin(), flags.end());
   command.insert(command.end(), {"-S", "-o", "-", program->build.directory + "/kernel.cpp"});
   const jit::ProcessResult result = jit::process_run(command, ".", {});

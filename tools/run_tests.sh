@@ -10,7 +10,7 @@ results=$(mktemp -d)
 trap 'rm -rf "$results"' EXIT
 # One cache for all programs: what one run compiled the next one finds, and the user's own cache is left alone.
 export MEGALITH_CACHE_DIR=${MEGALITH_CACHE_DIR:-$(realpath "$build")/tests/cache}
-# Most tests are about what kernels do, not how fast: theirs are compiled in half the time, to the same bits. Those
+# Most tests are about what kernels do, not how fast: theirs are compiled in a third of the time, to the same bits. Those
 # of the kernels themselves optimise them fully (tests/CMakeLists.txt), and so does `make test-all` for all.
 [[ -n ${MEGALITH_ALL_CONFIGURATIONS:-} ]] || export MEGALITH_OPTIMIZE=${MEGALITH_OPTIMIZE:-little}
 start=$SECONDS

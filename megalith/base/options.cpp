@@ -20,8 +20,8 @@ constexpr Option kOptions[] = {
     {"MEGALITH_DUMP", "", "Directory into which every stage writes its artifact."},
     {"MEGALITH_OVERRIDE", "", "Directory whose artifacts replace those of the stages with the same file names."},
     {"MEGALITH_OPTIMIZE", "full",
-     "How far kernels are optimised: full, or little, which compiles them in half the time and for a GPU (NVRTC 13) in "
-     "a third; on a CPU they calculate the same bits and run about a fifth slower."},
+     "How far kernels are optimised: full, or little, which compiles them in a third of the time (for a GPU with NVRTC "
+     "13); on a CPU they calculate the same bits and take half as long again, or more."},
     {"MEGALITH_PRODUCTS", "auto",
      "What a CPU multiplies with weights in bf16: f32, bf16 (rounded to it first), amx (likewise, by tiles), or auto, "
      "which is what it is fastest with."},

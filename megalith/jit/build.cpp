@@ -29,9 +29,9 @@ struct CacheUnusable : SystemError {
   using SystemError::SystemError;
 };
 
-std::vector<std::string> flags_of(const BuildRequest& request) {
+std::vector<std::string> flags_of(const BuildRequest& request, const Compiler& compiler) {
   std::vector<std::string> flags = request.flags;
-  for (const std::string& flag : common_flags()) flags.push_back(flag);
+  for (const std::string& flag : common_flags(compiler)) flags.push_back(flag);
   return flags;
 }
 
@@ -45,7 +45,7 @@ std::string key_of(const BuildRequest& request, const Compiler& compiler) {
   for (const std::string& word : compiler.command) add(word);
   add(compiler.version);
   add(compiler.variables);
-  for (const std::string& flag : flags_of(request)) add(flag);
+  for (const std::string& flag : flags_of(request, compiler)) add(flag);
   add(cpu_features());
   add(MEGALITH_VERSION);
   return hash_hex(text);
@@ -143,7 +143,7 @@ std::string compile_into(const KernelCache& cache, const BuildRequest& request, 
   const CompileResult result = [&] {
     Progress progress("compiling " + request.name, units.size() > 1 ? static_cast<int64_t>(units.size()) : 0);
     try {
-      return compile_units(compiler, flags_of(request), workspace, units, kObject, &progress);
+      return compile_units(compiler, flags_of(request, compiler), workspace, units, kObject, &progress);
     } catch (const WorkspaceError& error) { throw CacheUnusable(error.what()); }
   }();
   compile_ms += result.ms;

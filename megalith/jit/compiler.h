@@ -25,9 +25,9 @@ Compiler compiler_find(const KernelCache& cache);
 
 /// What a source is compiled with if its request does not say otherwise.
 std::vector<std::string> default_flags();
-/// What every kernel is compiled with besides: -march=native, warnings, how far MEGALITH_OPTIMIZE has it optimised, what
-/// products multiply, and -fsanitize as this build has it.
-std::vector<std::string> common_flags();
+/// What every kernel is compiled with by `compiler` besides: -march=native, warnings, how far MEGALITH_OPTIMIZE has it
+/// optimised, what products multiply, and -fsanitize as this build has it.
+std::vector<std::string> common_flags(const Compiler& compiler);
 
 /// What activations are before they are multiplied with weights in bf16, and the order of sums: f32, bf16 as vdpbf16ps
 /// adds them up, or bf16 as AMX does (kernels/cpu/pairs.h).

@@ -318,7 +318,7 @@ TEST(Compiler, TheCpuIsDescribed) {
 
 TEST(Compiler, ProductsAreWhatTheProcessorIsFastestWithOrTheVariableSays) {
   EnvironmentVariable products("MEGALITH_PRODUCTS", nullptr);
-  const auto defined = [](const char* flag) { return std::ranges::count(common_flags(), flag) == 1; };
+  const auto defined = [](const char* flag) { return std::ranges::count(common_flags({}), flag) == 1; };
   EXPECT_EQ(chosen_products(), amx_is_usable()                 ? Products::amx
                                : cpu_multiplies_pairs_faster() ? Products::bf16
                                                                : Products::f32);
@@ -340,7 +340,7 @@ TEST(Compiler, ProductsAreWhatTheProcessorIsFastestWithOrTheVariableSays) {
 TEST(Compiler, KernelsAreOptimisedAsTheVariableSays) {
   EnvironmentVariable optimize("MEGALITH_OPTIMIZE", nullptr);
   const auto level = [] {
-    std::vector<std::string> flags = default_flags(), more = common_flags();
+    std::vector<std::string> flags = default_flags(), more = common_flags({});
     flags.insert(flags.end(), more.begin(), more.end());
     return *std::ranges::find_if(flags.rbegin(), flags.rend(), [](const auto& f) { return f.starts_with("-O"); });
   };
@@ -359,7 +359,25 @@ TEST(Compiler, KernelsAreOptimisedAsTheVariableSays) {
   optimize.set("little");
   EXPECT_TRUE(is_quick());
   optimize.set("fast");
-  EXPECT_EQ(message_of<UserError>([] { common_flags(); }), "MEGALITH_OPTIMIZE is \"fast\", want full or little");
+  EXPECT_EQ(message_of<UserError>([] { common_flags({}); }), "MEGALITH_OPTIMIZE is \"fast\", want full or little");
+}
+
+// Other compilers refuse flags of GCC's passes.
+TEST(Compiler, OnlyGccLeavesPassesOut) {
+  EnvironmentVariable optimize("MEGALITH_OPTIMIZE", "little");
+  const auto num_left_out = [](const char* version) {
+    return std::ranges::count_if(common_flags({.command = {"/usr/bin/c++"}, .version = version}),
+                                 [](const std::string& flag) { return flag.starts_with("-fno-tree-"); });
+  };
+  for (const char* gcc : {"c++ (Debian 12.2.0-14+deb12u1) 12.2.0", "g++-13 (Ubuntu 13.2.0-4ubuntu3) 13.2.0",
+                          "x86_64-linux-gnu-g++ (GCC) 14.1.1 20240507 (Red Hat 14.1.1-1)"})
+    EXPECT_GT(num_left_out(gcc), 0) << gcc;
+  for (const char* other :
+       {"Debian clang version 14.0.6", "clang version 18.1.3 (1ubuntu1)", "Apple clang version 15.0.0",
+        "Intel(R) oneAPI DPC++/C++ Compiler 2024.0.0", "nvc++ 23.1-0 64-bit target", ""})
+    EXPECT_EQ(num_left_out(other), 0) << other;
+  optimize.set("full");
+  EXPECT_EQ(num_left_out("c++ (Debian 12.2.0-14+deb12u1) 12.2.0"), 0);
 }
 
 // ---- compiling -----------------------------------------------------------------------------------
