@@ -101,6 +101,14 @@ std::string place_question(const Domains& domains, const Place& place) {
   return question;
 }
 
+bool uses_iname(const Instruction& instruction, const std::string& iname) {
+  bool is_used = std::ranges::find(instruction.within, iname) != instruction.within.end();
+  visit_expressions(instruction, [&](const Expr& expr, const Place&) {
+    is_used |= expr.kind == Expr::Kind::reduce && std::ranges::find(expr.inames, iname) != expr.inames.end();
+  });
+  return is_used;
+}
+
 std::vector<std::string> tensors_read(const Expr& expr) {
   std::vector<std::string> names;
   collect_tensors(expr, names);

@@ -40,6 +40,9 @@ isl::set place_domain(const Domains& domains, const Place& place);
 /// A text that place_domain() follows from, projected onto place.inames in their order.
 std::string place_question(const Domains& domains, const Place& place);
 
+/// Whether an instruction is within the iname, or reduces over it.
+bool uses_iname(const Instruction& instruction, const std::string& iname);
+
 /// The names of the tensors read in `expr`.
 std::vector<std::string> tensors_read(const Expr& expr);
 

@@ -77,6 +77,9 @@ class NameCheck {
     MEGALITH_CHECK(!target || target->role != Role::input, "{} writes the input {}", prefix_, instruction.target.name);
     for (const std::string& iname : instruction.within)
       MEGALITH_CHECK(inames_.contains(iname), "{} is within \"{}\", which is no iname", prefix_, iname);
+    for (const auto& [iname, tag] : instruction.tags)
+      MEGALITH_CHECK(uses_iname(instruction, iname),
+                     "{} has a tag of \"{}\", which it neither is within nor reduces over", prefix_, iname);
     visit_expressions(instruction, [&](const Expr& expr, const Place& place) {
       switch (expr.kind) {
         case Expr::Kind::number: break;

@@ -71,6 +71,26 @@ struct Expr {
   DType dtype = DType::f32;  // set by infer_types(); conditions are i32
 };
 
+/// What one iname becomes: a loop; an axis along which tasks are cut; the index of a block or of a thread in it, along
+/// axis 0 (the fastest), 1 or 2; of a lane in its warp or of a warp in its block, which are the axes 0 and 1 of a block whose
+/// axis 0 is a warp; a loop that is unrolled; the lanes of a vector; iterations that are interleaved. No tag changes what
+/// the kernel means, and the interpreter does not look at them: loop/parallel.h checks that they may.
+enum class InameTag {
+  loop,
+  task,
+  block_0,
+  block_1,
+  block_2,
+  thread_0,
+  thread_1,
+  thread_2,
+  unroll,
+  vector,
+  interleave,
+  lane,
+  warp
+};
+
 /// One assignment: target = value, at every point of its domain where `condition` holds.
 struct Instruction {
   std::string id;  // unique; "insn0", ... unless the text names it with {id=...}
@@ -81,6 +101,8 @@ struct Instruction {
   std::vector<std::string> depends_on;  // ids; {dep=a:b}
   std::vector<std::string> unordered;   // ids; {nosync=a:b}: the author vouches that no thread has to wait for those
   bool is_behind_barrier = false;       // over all that stands before it
+  std::map<std::string, InameTag>
+      tags;  // of inames in this instruction alone, where that is not the kernel's; {tag=s:lane}
 };
 
 enum class Role { input, output, inout, temporary };
@@ -119,26 +141,6 @@ struct Rule {
   std::string name;
   std::vector<std::string> arguments;
   Expr body;
-};
-
-/// What one iname becomes: a loop; an axis along which tasks are cut; the index of a block or of a thread in it, along
-/// axis 0 (the fastest), 1 or 2; of a lane in its warp or of a warp in its block, which are the axes 0 and 1 of a block whose
-/// axis 0 is a warp; a loop that is unrolled; the lanes of a vector; iterations that are interleaved. No tag changes what
-/// the kernel means, and the interpreter does not look at them: loop/parallel.h checks that they may.
-enum class InameTag {
-  loop,
-  task,
-  block_0,
-  block_1,
-  block_2,
-  thread_0,
-  thread_1,
-  thread_2,
-  unroll,
-  vector,
-  interleave,
-  lane,
-  warp
 };
 
 struct Kernel {

@@ -121,6 +121,10 @@ class Analysis {
     is_single_.fill(true);
     for (size_t i = 0; i < kernel_.instructions.size(); ++i) {
       const Instruction& instruction = kernel_.instructions[i];
+      MEGALITH_CHECK(
+          instruction.tags.empty(),
+          "{} {} has a tag in \"{}\" alone, which is for bodies of operators: duplicate {} there, and tag the copy",
+          prefix_, instruction.tags.begin()->first, instruction.id, instruction.tags.begin()->first);
       for (const std::string& iname : instruction.within) {
         const auto axis = axis_of(kernel_, iname);
         if (!axis) continue;

@@ -211,14 +211,18 @@ class KernelParser {
     const std::string iname = cursor_.expect_name("an iname");
     if (!inames_.contains(iname)) cursor_.fail_at(token, fmt::format("\"{}\" is not an iname of any domain", iname));
     cursor_.expect("=");
-    // "g.0" is the name "g" and the number ".0".
+    kernel_.tags[iname] = tag_name();
+  }
+
+  // "g.0" is the name "g" and the number ".0".
+  InameTag tag_name() {
     std::string name(cursor_.peek().text);
     if (const Token& number = cursor_.peek(1); number.text.starts_with('.')) name += number.text;
     const auto tag = tag_of_name(name);
     if (cursor_.peek().kind != Token::Kind::name || !tag) cursor_.fail(tag_names());
     cursor_.next();
     if (cursor_.peek().text.starts_with('.')) cursor_.next();
-    kernel_.tags[iname] = *tag;
+    return *tag;
   }
 
   void order(const Token& keyword) {
@@ -326,9 +330,16 @@ class KernelParser {
             cursor_.fail_at(token, fmt::format("\"{}\" is not an iname of any domain", iname));
           within.insert(iname);
         } while (cursor_.accept(":"));
+      } else if (option.is("tag")) {
+        const Token& token = cursor_.peek();
+        const std::string iname = cursor_.expect_name("an iname");
+        if (!inames_.contains(iname))
+          cursor_.fail_at(token, fmt::format("\"{}\" is not an iname of any domain", iname));
+        cursor_.expect(":");
+        instruction.tags[iname] = tag_name();
       } else {
         cursor_.fail_at(option,
-                        fmt::format("unknown option \"{}\", wanted id, dep, nosync, if or inames", option.text));
+                        fmt::format("unknown option \"{}\", wanted id, dep, nosync, if, inames or tag", option.text));
       }
       if (!cursor_.peek().is("}")) cursor_.expect(",");
     }

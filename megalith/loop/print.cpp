@@ -76,6 +76,7 @@ std::string print_instruction(const Instruction& instruction, const std::string&
   for (const std::string& iname : instruction.within)
     if (!mentions(instruction.target, iname)) extra.push_back(iname);
   if (!extra.empty()) options.push_back(fmt::format("inames={}", fmt::join(extra, ":")));
+  for (const auto& [iname, tag] : instruction.tags) options.push_back(fmt::format("tag={}:{}", iname, tag_name(tag)));
   const std::string text = print(instruction.target) + " = " + print(instruction.value);
   return options.empty() ? text : fmt::format("{}  {{{}}}", text, fmt::join(options, ", "));
 }

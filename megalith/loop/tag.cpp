@@ -79,6 +79,11 @@ InameTag tag_of(const Kernel& kernel, const std::string& iname) {
   return tag == kernel.tags.end() ? InameTag::loop : tag->second;
 }
 
+InameTag tag_of(const Kernel& kernel, const Instruction& instruction, const std::string& iname) {
+  const auto own = instruction.tags.find(iname);
+  return own == instruction.tags.end() ? tag_of(kernel, iname) : own->second;
+}
+
 std::optional<int> axis_of(const Kernel& kernel, const std::string& iname) { return axis_of(tag_of(kernel, iname)); }
 
 }  // namespace megalith::loop

@@ -33,6 +33,8 @@ inline constexpr int kLaneAxis = 3;
 
 /// The tag of an iname, `loop` if it has none.
 InameTag tag_of(const Kernel& kernel, const std::string& iname);
+/// The tag that it has in an instruction: the instruction's own, or the kernel's.
+InameTag tag_of(const Kernel& kernel, const Instruction& instruction, const std::string& iname);
 /// The axis of an iname; nothing if it is a loop.
 std::optional<int> axis_of(const Kernel& kernel, const std::string& iname);
 

@@ -24,7 +24,7 @@
 // instructions.
 //
 // After an instruction, in braces: id=name; dep=a:b (must run before); nosync=a:b (needs no barrier); if=condition; inames=i:j (to be within besides
-// those of the target). Expressions, from weakest to tightest: or; and; not; < <= > >= == != (they do not chain); + -;
+// those of the target); tag=s:lane (another tag than elsewhere, one iname each). Expressions, from weakest to tightest: or; and; not; < <= > >= == != (they do not chain); + -;
 // * / // mod; unary -; calls, subscripts, parentheses. Functions are those of loop/function.h; bf16(x) and so on cast;
 // `inf` is a number.
 //

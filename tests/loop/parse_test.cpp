@@ -162,7 +162,7 @@ TEST(Parse, ErrorsSayWhereAndWhat) {
   EXPECT_EQ(message_of("{ [i, j] : 0 <= i, j < n }\ny[i] = argmax((i, j), 1)"),
             "[kernel] line 2, column 8: argmax over 2 inames, wanted exactly one");
   EXPECT_EQ(message_of("{ [i] : 0 <= i < n }\ny[i] = 1 {idd=x}"),
-            "[kernel] line 2, column 11: unknown option \"idd\", wanted id, dep, nosync, if or inames");
+            "[kernel] line 2, column 11: unknown option \"idd\", wanted id, dep, nosync, if, inames or tag");
   EXPECT_EQ(message_of("{ [i] : 0 <= i < n }\ny[i] = 1 {inames=n}"),
             "[kernel] line 2, column 18: \"n\" is not an iname of any domain");
   EXPECT_EQ(message_of("{ [i] : 0 <= i < n }\n{ [i] : 0 <= i < n }\ny[i] = 1"),

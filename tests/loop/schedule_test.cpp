@@ -5,8 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/temporary_folder.h"
 #include "loop/kernels.h"
 #include "loop/support.h"
+#include "megalith/base/error.h"
 #include "megalith/loop/infer.h"
 #include "megalith/loop/parallel.h"
 #include "megalith/loop/stages.h"
@@ -431,6 +433,35 @@ TEST(Schedule, RulesThatDoubleEndSomewhere) {
 }
 
 // Schedules as loopy's users write them.
+// Of a body (codegen/body_schedule.h); where a kernel has a grid, an iname has one tag.
+TEST(Schedule, ATagInOneInstructionPrintsAndIsForBodies) {
+  const std::string text =
+      "input x: f32[n]\n{ [i, k] : 0 <= i < n and 0 <= k < n }\na[i] = sum(k, x[k])  {tag=i:g.0, tag=k:lane}\nb[i] = "
+      "max(k, x[k])";
+  const Kernel kernel = known(text);
+  EXPECT_EQ(kernel.instructions[0].tags,
+            (std::map<std::string, InameTag>{{"i", InameTag::block_0}, {"k", InameTag::lane}}));
+  EXPECT_EQ(print(parse_kernel(print(kernel))), print(kernel));
+  EXPECT_EQ(tag_of(kernel, kernel.instructions[0], "k"), InameTag::lane);
+  EXPECT_EQ(tag_of(kernel, kernel.instructions[1], "k"), InameTag::loop);
+
+  Kernel plain = kernel;
+  plain.instructions[0].tags.clear();
+  const Schedule::Check anything = [](const Kernel&) {};
+  const Schedule tagged = Schedule::parse(plain, "tag k lane i g.0 in insn0", {}, anything);
+  EXPECT_EQ(print(tagged.kernel()), print(kernel));
+  // A name takes its tag along; what is no more has none.
+  EXPECT_EQ(tagged.then("rename k u").kernel().instructions[0].tags.at("u"), InameTag::lane);
+  EXPECT_FALSE(tagged.then("split k 4 -> k_o k_i").kernel().instructions[0].tags.contains("k"));
+  EXPECT_EQ(megalith::test::message_of<UserError>([&] { Schedule::parse(plain, "tag k lane in insn0"); }),
+            "line 1: [kernel] k has a tag in \"insn0\" alone, which is for bodies of operators: duplicate k there, and "
+            "tag the "
+            "copy (\"tag k "
+            "lane in insn0\")");
+  EXPECT_THAT(megalith::test::message_of<UserError>([&] { Schedule::parse(plain, "tag k lane in insn2"); }),
+              ::testing::HasSubstr("there is no instruction \"insn2\""));
+}
+
 TEST(Schedule, NamesOfOtherSystemsMeanTheSame) {
   const Schedule ours = Schedule::parse(known(kReverse), "tag i threadIdx.x j l.0\nspace t shared\n");
   const Schedule theirs = Schedule::parse(

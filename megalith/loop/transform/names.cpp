@@ -88,10 +88,14 @@ Kernel rename(const Kernel& kernel, const std::string& from, const std::string& 
     if (attribute.name == from) attribute.name = to;
   for (TensorArgument& tensor : result.tensors)
     if (tensor.name == from) tensor.name = to;
-  if (auto tag = result.tags.extract(from)) {
-    tag.key() = to;
-    result.tags.insert(std::move(tag));
-  }
+  const auto rename_tag = [&](std::map<std::string, InameTag>& tags) {
+    if (auto tag = tags.extract(from)) {
+      tag.key() = to;
+      tags.insert(std::move(tag));
+    }
+  };
+  rename_tag(result.tags);
+  for (Instruction& instruction : result.instructions) rename_tag(instruction.tags);
   return finished(std::move(result));
 }
 

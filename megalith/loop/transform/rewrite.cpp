@@ -318,6 +318,8 @@ Kernel finished(Kernel kernel) {
     for (const std::string& iname : order)
       if (within.contains(iname)) instruction.within.push_back(iname);
   }
+  for (Instruction& instruction : kernel.instructions)
+    std::erase_if(instruction.tags, [&](const auto& tag) { return !uses_iname(instruction, tag.first); });
   // Rules that nothing calls go, so that what is left has a meaning.
   std::erase_if(kernel.rules, [&](const Rule& rule) { return !is_called(kernel, rule.name); });
   infer_types(kernel);

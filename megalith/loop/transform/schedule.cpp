@@ -35,11 +35,11 @@ void check_scheduled(const Kernel& with_rules) {
   checked.keep(std::move(question), true);
 }
 
-Schedule::Schedule(Kernel origin, Kernels others)
-    : origin_(std::move(origin)), kernel_(origin_), others_(std::move(others)) {}
+Schedule::Schedule(Kernel origin, Kernels others, Check check)
+    : origin_(std::move(origin)), kernel_(origin_), others_(std::move(others)), check_(std::move(check)) {}
 
-Schedule Schedule::parse(Kernel origin, const std::string& text, Kernels others) {
-  Schedule schedule(std::move(origin), std::move(others));
+Schedule Schedule::parse(Kernel origin, const std::string& text, Kernels others, Check check) {
+  Schedule schedule(std::move(origin), std::move(others), std::move(check));
   std::istringstream lines(text);
   std::string line;
   for (int number = 1; std::getline(lines, line); ++number) {
@@ -57,7 +57,7 @@ Schedule Schedule::then(const std::string& line) const {
   try {
     with_isl_limit(kernel_.name, [&] {
       next.kernel_ = run_step(kernel_, line, others_);
-      check_scheduled(next.kernel_);
+      check_(next.kernel_);
     });
   } catch (const CapacityError& error) {
     throw CapacityError(fmt::format("{} (\"{}\")", error.what(), line));

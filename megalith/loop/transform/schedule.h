@@ -11,6 +11,7 @@
 //   fuse_loops i2 i                            fusion: i2 becomes i
 //   move insn1 before insn0
 //   peel i_o -> last where i_o >= n // 16      the last or first values in a loop of their own (floor(n/16) as isl has it)
+//   tag s lane in insn2                        in that instruction alone, of a generated body (codegen/body_schedule.h)
 //   tag i g.0 j g.0   untag i   unroll i   vectorise i   ilp i
 //   reduction_outward k_o                      sum((k_o, k_i), e) -> sum(k_o, sum(k_i, e)); reduction_inward
 //   accumulate k_o -> acc                      the sum over k_o becomes a loop that adds to acc
@@ -42,6 +43,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -58,10 +60,13 @@ void check_scheduled(const Kernel& kernel);
 
 class Schedule {
  public:
+  /// What a kernel must be after each step; it throws UserError.
+  using Check = std::function<void(const Kernel&)>;
+
   /// Types and shapes of `origin` are known (loop/infer.h).
-  explicit Schedule(Kernel origin, Kernels others = {});
+  explicit Schedule(Kernel origin, Kernels others = {}, Check check = check_scheduled);
   /// All lines. UserError with the number of the line.
-  static Schedule parse(Kernel origin, const std::string& text, Kernels others = {});
+  static Schedule parse(Kernel origin, const std::string& text, Kernels others = {}, Check check = check_scheduled);
 
   /// One more step, or this one if the line is empty. UserError with the line if it does not read, does not apply, or
   /// leaves something that is wrong.
@@ -79,6 +84,7 @@ class Schedule {
  private:
   Kernel origin_, kernel_;
   Kernels others_;
+  Check check_;
   std::vector<std::string> steps_;
 };
 

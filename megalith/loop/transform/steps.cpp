@@ -106,14 +106,30 @@ Kernel map_step(const Kernel& kernel, LineReader& line) {
 Kernel tag_step(const Kernel& kernel, LineReader& line) {
   const Names inames = kernel.inames();
   const std::set<std::string> known(inames.begin(), inames.end());
-  Kernel result = kernel;
+  std::vector<std::pair<std::string, InameTag>> tags;
   do {
     const std::string iname = line.name();
     line.accept(":");
     const InameTag tag = line.tag();
     if (!known.contains(iname)) check_has_iname(kernel, iname);
-    result.tags[iname] = tag;
-  } while (!line.at_end());
+    tags.emplace_back(iname, tag);
+  } while (!line.at_end() && !line.accept("in"));
+  Kernel result = kernel;
+  if (line.at_end()) {
+    for (const auto& [iname, tag] : tags) result.tags[iname] = tag;
+    return result;
+  }
+  const Names ids = line.names();
+  line.end();
+  for (const std::string& id : ids) {
+    const auto found = std::ranges::find(result.instructions, id, &Instruction::id);
+    if (found == result.instructions.end()) refuse(kernel, "there is no instruction \"{}\"", id);
+    for (const auto& [iname, tag] : tags) {
+      if (!uses_iname(*found, iname))
+        refuse(kernel, "the instruction \"{}\" is not within \"{}\", and does not reduce over it", id, iname);
+      found->tags[iname] = tag;
+    }
+  }
   return result;
 }
 
