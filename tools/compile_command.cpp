@@ -81,7 +81,8 @@ int run_compile(const CompileCommandOptions& options) {
   if (!options.output.empty()) {  // a folder that cannot be written is said before the work
     directory_create(options.output);
     file_check_writable(options.output + "/report.json");
-    compile_options.pipeline.keep = {"build", "schedule", "lower", "partition", "emit", "assemble", "ptx", "cubin"};
+    compile_options.pipeline.keep = {"build", "schedule", "lower", "partition", "distribute",
+                                     "emit",  "assemble", "ptx",   "cubin"};
   }
   const jit::CompiledKernel kernel = jit::compile(model.graph, compile_options);
 

@@ -10,6 +10,7 @@
 #include "megalith/base/format.h"
 #include "megalith/base/json_quote.h"
 #include "megalith/base/printable.h"
+#include "megalith/codegen/bodies_text.h"
 #include "megalith/graph/schedule_text.h"
 #include "megalith/graph/text.h"
 #include "megalith/jit/compile.h"
@@ -50,6 +51,15 @@ std::string loops_json(const graph::LoweredGraph& lowered, const graph::Graph& g
                                   fmt::join(nodes, ", ")));
   }
   return fmt::format("[{}]\n", fmt::join(kernels, ",\n "));
+}
+
+std::string bodies_json(const std::vector<graph::LoweredKernel>& kernels) {
+  std::vector<std::string> bodies;
+  for (const graph::LoweredKernel& kernel : kernels)
+    if (kernel.steps)
+      bodies.push_back(
+          fmt::format(R"({{"name": {}, "schedule": {}}})", json_quote(kernel.name), json_quote(*kernel.steps)));
+  return fmt::format("[{}]\n", fmt::join(bodies, ",\n "));
 }
 
 std::string plan_json(const graph::Schedule& schedule, const graph::Graph& graph) {
@@ -119,7 +129,7 @@ std::string overview(const ModelGraph& model, const jit::CompiledKernel& kernel)
   table.row({"system", fmt::format("{} of up to {} tokens, {} KV cache", plural(model.options.max_requests, "request"),
                                    model.options.max_seq_len, format_bytes(kv_bytes))});
   return table.text() + "\n" + tasks_summary(task_view(kernel.tasks, &model.graph)) + "\n" + kernel.report.table() +
-         "\nlook closer with --stage graph, loops, tasks, placement, source or cost\n";
+         "\nlook closer with --stage graph, loops, bodies, tasks, placement, source or cost\n";
 }
 
 std::string view_tasks(const InspectOptions& options, const task::TaskGraph& tasks, const graph::Graph* graph) {
@@ -137,11 +147,15 @@ std::string view_model(const InspectOptions& options) {
   if (options.stage == "graph")
     return options.dot ? graph_dot(model.graph) : options.json ? graph_json(model.graph) : graph_table(model.graph);
   if (options.why) return options.json ? why_json(model.graph) : why_table(model.graph);
-  if (options.stage == "plan" || options.stage == "loops" || options.stage == "cost") {
+  if (options.stage == "plan" || options.stage == "loops" || options.stage == "bodies" || options.stage == "cost") {
     const graph::Schedule schedule = optimize::make_schedule(model.graph, options.model.target);
     if (options.stage == "plan")
       return options.json ? plan_json(schedule, model.graph) : graph::print(model.graph, schedule);
     const graph::LoweredGraph lowered = graph::lower(model.graph, schedule);
+    if (options.stage == "bodies") {
+      const auto kernels = codegen::with_schedules(schedule.target, lowered.kernels);
+      return options.json ? bodies_json(kernels) : codegen::print_schedules(kernels, model.graph.name());
+    }
     if (options.stage == "loops")
       return options.json ? loops_json(lowered, model.graph) : graph::print(model.graph, lowered);
     const std::vector<OperatorCost> costs = operator_costs(model.graph, lowered, options.model.target, options.rows);
@@ -204,7 +218,8 @@ int run_inspect(InspectOptions options) {
 
 Action declare_inspect(Arguments& arguments) {
   auto options = std::make_shared<InspectOptions>();
-  arguments.choice("--stage", options->stage, {"graph", "plan", "loops", "tasks", "placement", "source", "cost"},
+  arguments.choice("--stage", options->stage,
+                   {"graph", "plan", "loops", "bodies", "tasks", "placement", "source", "cost"},
                    "what to look at (an overview)");
   arguments.text("--task", options->task, "N|NAME|all",
                  "a task: what it touches, what it waits for, by events and by flags, and whom it signals");

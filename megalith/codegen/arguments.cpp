@@ -94,7 +94,7 @@ struct TileRange {
   std::string begin, end;
 };
 TileRange tile_range(const loop::Domains& domains, const std::string& iname, size_t axis) {
-  const loop::LoopBounds bounds = loop::loop_bounds(domains.over({iname}), iname, {});
+  const loop::LoopBounds bounds = loop::iname_bounds(domains, iname);
   const std::string lower = join_bounds(bounds.lower, "max"), upper = join_bounds(bounds.upper, "min");
   auto is_number = [](const std::string& text) { return text.find_first_not_of("-0123456789") == std::string::npos; };
   TileRange range{fmt::format("task.begin[{}]", axis), fmt::format("task.end[{}]", axis)};

@@ -74,8 +74,7 @@ bool sums_columns(const BodyContext& context, const ExpressionWriter& writer, co
                   const std::string& iname) {
   const Expr* reduce = only_reduction(instruction.value);
   if (!reduce || reduce->reduce != loop::ReduceOp::sum || reduce->inames.size() != 1 ||
-      writer.natural(*reduce) != Type::f32 || writer.in_lanes(*reduce) ||
-      reads(instruction.value, instruction.target.name))
+      writer.natural(*reduce) != Type::f32 || reads(instruction.value, instruction.target.name))
     return false;
   if (reduce->args.size() > 1 && mentions(reduce->args[1], iname)) return false;
   const auto stored = writer.flat_index(instruction.target).coefficient(iname);

@@ -19,7 +19,8 @@ struct Dialect {
   Level worker = Level::thread;                      // what a worker is
   std::string function;                              // before the name of a body: linkage, attributes, void
   std::string inline_lambda;                         // after a lambda's parameters: it vanishes into its caller
-  std::string independent;                           // before a loop whose iterations are independent; "" for nothing
+  std::string independent;                           // before a loop whose iterations are independent
+  std::string unroll;                                // before a loop to unroll
   std::vector<std::string> headers;                  // embedded first, whatever the kernels are
   std::map<std::string, std::string> replaced = {};  // headers that other headers include, and what takes their place
 };
@@ -30,6 +31,7 @@ inline Dialect cpu_dialect() {
           "[[gnu::noinline]] static void",
           "MEGALITH_INLINE",
           "MEGALITH_INDEPENDENT",
+          "#pragma GCC unroll 64",
           {"runtime/protocol.h", "runtime/cpu/worker.h", "kernels/cpu/prelude.h", "kernels/cpu/reduce.h",
            "kernels/cpu/check.h"}};
 }
@@ -41,11 +43,15 @@ inline Dialect cuda_dialect() {
           "__noinline__ static void",
           "MEGALITH_INLINE",
           "",
+          "#pragma unroll",
           {"runtime/protocol.h", "runtime/cuda/worker.cuh", "kernels/cuda/common/prelude.cuh",
            "kernels/cuda/common/reduce.cuh", "kernels/cuda/common/check.cuh", "kernels/cuda/mainloop/pack_weights.cuh",
            "kernels/cuda/arch/l2_probe.cuh", "kernels/cuda/mainloop/fragment_layout.cuh",
            "kernels/cuda/attention/kv_pages.cuh"},
           {{"runtime/cpu/sync.h", "runtime/cuda/sync.cuh"}, {"kernels/cpu/check.h", "kernels/cuda/common/check.cuh"}}};
 }
+
+/// That of the target "cuda", or else of a CPU.
+inline Dialect dialect_of(const std::string& target) { return target == "cuda" ? cuda_dialect() : cpu_dialect(); }
 
 }  // namespace megalith::codegen

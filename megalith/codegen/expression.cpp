@@ -11,7 +11,9 @@
 #include "megalith/kernels/panel_layout.h"
 #include "megalith/loop/function.h"
 #include "megalith/loop/nest.h"
+#include "megalith/loop/tag.h"
 #include "megalith/loop/text.h"
+#include "megalith/optimize/layout.h"
 
 namespace megalith::codegen {
 
@@ -36,18 +38,6 @@ bool is_comparison(const std::string& name) {
 
 bool is_logic(const std::string& name) { return name == "and" || name == "or" || name == "not"; }
 
-// Inames with a fixed lower bound of at least 0, and all parameters: a size is never negative.
-std::set<std::string> nonnegative_names(const loop::Kernel& kernel, const loop::Domains& domains) {
-  std::set<std::string> result;
-  for (const loop::Parameter& parameter : kernel.parameters) result.insert(parameter.name);
-  for (const std::string& iname : kernel.inames()) {
-    const loop::LoopBounds bounds = loop::loop_bounds(domains.over({iname}), iname, {});
-    for (const std::string& lower : bounds.lower)
-      if (lower.find_first_not_of("0123456789") == std::string::npos) result.insert(iname);
-  }
-  return result;
-}
-
 }  // namespace
 
 std::string_view type_name(Type type) {
@@ -68,8 +58,32 @@ BodyContext::BodyContext(const loop::Kernel& bound, const loop::Binding& binding
       dialect(dialect_),
       domains(kernel),
       nest(loop::build_nest(kernel)),
-      places(plan_places(kernel, binding_.sizes, nest, dialect_.worker == Level::thread)),
-      nonnegative(nonnegative_names(kernel, domains)) {}
+      places(plan_places(kernel, binding_.sizes, nest, dialect_.worker == Level::thread)) {}
+
+bool BodyContext::is_nonnegative(const std::string& name) const {
+  if (kernel.is_parameter(name)) return true;
+  if (std::ranges::find(domains.inames(), name) == domains.inames().end()) return false;
+  const std::vector<std::string> lower = loop::iname_bounds(domains, name).lower;
+  return std::ranges::any_of(
+      lower, [](const std::string& bound) { return bound.find_first_not_of("0123456789") == std::string::npos; });
+}
+
+void take_layouts(BodyContext& context, const graph::LoweredKernel& lowered) {
+  for (size_t i = 0; i < lowered.layouts.size(); ++i) {
+    Place& place = context.places.of.at(lowered.op->operands[i].name);
+    if (lowered.layouts[i] == graph::Layout::panels) place.together = optimize::panel_columns(place.dtype);
+  }
+}
+
+void check_names_of_body(const loop::Kernel& kernel) {
+  const auto check = [&](const std::string& name, const char* what) {
+    MEGALITH_CHECK(!is_taken_name(name), "[{}] the {} \"{}\" has a meaning in generated code: give it another name",
+                   kernel.name, what, name);
+  };
+  for (const std::string& iname : kernel.inames()) check(iname, "iname");
+  for (const loop::Parameter& parameter : kernel.parameters) check(parameter.name, "size");
+  for (const loop::Attribute& attribute : kernel.attributes) check(attribute.name, "attribute");
+}
 
 std::string join_bounds(std::vector<std::string> bounds, const char* combine) {
   auto is_number = [](const std::string& text) { return text.find_first_not_of("-0123456789") == std::string::npos; };
@@ -84,6 +98,10 @@ std::string join_bounds(std::vector<std::string> bounds, const char* combine) {
   std::string result = bounds.back();
   for (size_t i = bounds.size() - 1; i-- > 0;) result = fmt::format("{}({}, {})", combine, bounds[i], result);
   return result;
+}
+
+loop::InameTag ExpressionWriter::tag_in(int instruction, const std::string& iname) const {
+  return loop::tag_of(context_.kernel, context_.kernel.instructions[static_cast<size_t>(instruction)], iname);
 }
 
 Type ExpressionWriter::natural(const Expr& expr) const {
@@ -223,7 +241,7 @@ bool ExpressionWriter::is_nonnegative(const Expr& expr) const {
   for (const Linear::Term& term : linear.terms) {
     if (term.coefficient < 0) return false;
     const Expr& atom = term.atom;
-    const bool known = atom.kind == Expr::Kind::name && context_.nonnegative.contains(atom.name);
+    const bool known = atom.kind == Expr::Kind::name && context_.is_nonnegative(atom.name);
     const bool remainder = atom.kind == Expr::Kind::call && atom.name == "mod" && is_positive(atom.args[1]);
     const bool checked = atom.kind == Expr::Kind::call && atom.name == "inside";
     if (!known && !remainder && !checked) return false;

@@ -11,6 +11,7 @@
 #include "megalith/codegen/dialect.h"
 #include "megalith/codegen/linear.h"
 #include "megalith/codegen/place.h"
+#include "megalith/graph/lower.h"
 #include "megalith/loop/domain.h"
 #include "megalith/loop/kernel.h"
 
@@ -32,10 +33,17 @@ struct BodyContext {
   loop::Domains domains;
   std::vector<loop::NestNode> nest;
   Places places;
-  std::set<std::string> nonnegative;   // inames and parameters that are never below 0
   std::map<std::string, Type> locals;  // values that the body has named
   bool approximates = false;  // exp, rsqrt and "/" as the hardware has them, to a few units of f32's last place
+
+  /// An iname with a fixed lower bound of at least 0, or a parameter: a size is never negative.
+  bool is_nonnegative(const std::string& name) const;
 };
+
+/// Operands that lie in panels (kernels/panel_layout.h).
+void take_layouts(BodyContext& context, const graph::LoweredKernel& lowered);
+/// UserError if an iname, a size or an attribute has a name that generated code gives a meaning.
+void check_names_of_body(const loop::Kernel& kernel);
 
 /// A loop's bounds as C++ text.
 struct Bounds {
@@ -65,6 +73,9 @@ class ExpressionWriter {
   /// What inames mean where the next expressions stand: reductions are bounded inside it.
   void set_scope(std::vector<std::string> inames) { scope_ = std::move(inames); }
   const std::vector<std::string>& scope() const { return scope_; }
+  /// The instruction that the next expressions belong to: its tags say how reductions are formed.
+  void set_instruction(int index) { instruction_ = index; }
+  loop::InameTag tag_in(int instruction, const std::string& iname) const;
   /// Who runs the next expressions, and forms their reductions together.
   void set_level(Level level) { level_ = level; }
   Level level() const { return level_; }
@@ -78,9 +89,6 @@ class ExpressionWriter {
     bool may_be_empty = false;  // as far as the domain goes
   };
   std::vector<Reduction> reductions(const loop::Expr& reduce) const;
-  /// True if the terms of a sum (or max, min) over `iname` are worth forming 16 at a time: all that it reads lies side
-  /// by side in memory, or is the same for every term.
-  bool in_lanes(const loop::Expr& reduce) const;
 
  private:
   struct Text {
@@ -99,6 +107,7 @@ class ExpressionWriter {
   const BodyContext& context_;
   mutable std::vector<std::string> scope_;
   mutable Level level_ = Level::thread;
+  int instruction_ = 0;
 };
 
 /// acc plus a term, as one fused multiply-add where the term is a product of floats.

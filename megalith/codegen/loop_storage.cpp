@@ -8,6 +8,8 @@
 #include "megalith/base/capacity_error.h"
 #include "megalith/base/error.h"
 #include "megalith/codegen/loop_expression.h"
+#include "megalith/loop/access.h"
+#include "megalith/loop/lex.h"
 #include "megalith/loop/text.h"
 
 namespace megalith::codegen {

@@ -10,6 +10,7 @@
 #include "megalith/codegen/checks.h"
 #include "megalith/codegen/columns.h"
 #include "megalith/codegen/expression.h"
+#include "megalith/loop/tag.h"
 
 namespace megalith::codegen {
 
@@ -29,8 +30,32 @@ isl::set reorder(const isl::set& set, const std::vector<std::string>& from, cons
   return isl::manage(result);
 }
 
-bool has_reduce(const Expr& expr) {
-  return expr.kind == Expr::Kind::reduce || std::ranges::any_of(expr.args, has_reduce);
+// One of the loops of a reduction, as its domain has it.
+struct ReductionLoop {
+  std::vector<std::string> lower, upper, guards;
+  bool may_be_empty = false;
+};
+
+// Inside of the loops `scope`.
+std::vector<ReductionLoop> reduction_loops(const loop::Domains& domains, const std::vector<std::string>& scope,
+                                           const std::vector<std::string>& reduced) {
+  std::vector<std::string> outer = scope;
+  std::vector<ReductionLoop> loops;
+  isl::set implemented = reorder(domains.over(outer), domains.sorted(outer), outer);
+  for (const std::string& iname : reduced) {
+    std::vector<std::string> inames = outer;
+    inames.push_back(iname);
+    const isl::set domain = reorder(domains.over(inames), domains.sorted(inames), inames);
+    const loop::LoopBounds found = loop::loop_bounds(domain, iname, outer);
+    const isl::set around = implemented;
+    implemented = loop::enter_loop(implemented, found);
+    ReductionLoop& one = loops.emplace_back(ReductionLoop{found.lower, found.upper, {}});
+    one.guards = loop::guards(domain, implemented);
+    implemented = implemented.intersect(domain);
+    one.may_be_empty = loop::may_be_empty(implemented, around);
+    outer = std::move(inames);
+  }
+  return loops;
 }
 
 std::string indented(const std::string& text) {
@@ -55,22 +80,14 @@ std::vector<ExpressionWriter::Reduction> ExpressionWriter::reductions(const Expr
     return reduce.inames.size() - 1;
   };
 
+  const std::vector<ReductionLoop> loops = reduction_loops(context_.domains, scope_, reduce.inames);
   std::vector<Reduction> result;
-  std::vector<std::string> outer = scope_;
-  isl::set implemented = reorder(context_.domains.over(outer), context_.domains.sorted(outer), outer);
   for (size_t r = 0; r < reduce.inames.size(); ++r) {
     const std::string& iname = reduce.inames[r];
-    std::vector<std::string> inames = outer;
-    inames.push_back(iname);
-    const isl::set domain = reorder(context_.domains.over(inames), context_.domains.sorted(inames), inames);
-    const loop::LoopBounds found = loop::loop_bounds(domain, iname, outer);
     Reduction reduction;
-    std::vector<std::string> lower = found.lower, upper = found.upper;
-    const isl::set around = implemented;
-    implemented = loop::enter_loop(implemented, found);
-    reduction.guards = loop::guards(domain, implemented);
-    implemented = implemented.intersect(domain);
-    reduction.may_be_empty = loop::may_be_empty(implemented, around);
+    std::vector<std::string> lower = loops[r].lower, upper = loops[r].upper;
+    reduction.guards = loops[r].guards;
+    reduction.may_be_empty = loops[r].may_be_empty;
 
     for (const Expr& condition : conditions) {
       if (owner(condition) != r) continue;
@@ -87,27 +104,8 @@ std::vector<ExpressionWriter::Reduction> ExpressionWriter::reductions(const Expr
     }
     reduction.bounds = {join_bounds(lower, "max"), join_bounds(upper, "min")};
     result.push_back(std::move(reduction));
-    outer = std::move(inames);
   }
   return result;
-}
-
-bool ExpressionWriter::in_lanes(const Expr& reduce) const {
-  if (reduce.reduce == ReduceOp::argmax || natural(reduce.args[0]) != Type::f32) return false;
-  bool contiguous = false, scattered = false;
-  auto visit = [&](const Expr& expr, auto&& self) -> void {
-    if (expr.kind == Expr::Kind::subscript && context_.places.of.at(expr.name).where != Place::Where::scalar) {
-      const auto stride = flat_index(expr).coefficient(reduce.inames.back());
-      if (!stride || (*stride != 0 && *stride != 1)) scattered = true;
-      if (stride && *stride == 1) contiguous = true;
-    }
-    for (const Expr& arg : expr.args) self(arg, self);
-  };
-  for (const Expr& arg : reduce.args) {
-    if (has_reduce(arg)) return false;
-    visit(arg, visit);
-  }
-  return contiguous && !scattered;
 }
 
 std::string accumulate(const ExpressionWriter& writer, const Expr& term, const std::string& acc) {
@@ -143,10 +141,11 @@ ExpressionWriter::Text ExpressionWriter::reduce_text(const Expr& expr) const {
                        indented("return " + body + ";"));
   };
 
-  // The threads of a level form a reduction together: each its share of the innermost loop's terms, which it works out
-  // alone. A loop that carries its sum through others stays whole: all threads run it and have the same result.
-  const bool lanes = in_lanes(expr);
-  const bool together = level_ != Level::thread && (loops.size() == 1 || lanes);
+  // As the schedule has it (body_schedule.h). Where threads share a reduction, each works out its part of the innermost loop's
+  // terms alone; loops around that carry the result through it, and all threads run them.
+  const loop::InameTag tag = tag_in(instruction_, expr.inames.back());
+  const bool together = level_ != Level::thread && (tag == loop::InameTag::thread_0 || tag == loop::InameTag::lane);
+  const bool in_lanes = !together && (tag == loop::InameTag::vector || tag == loop::InameTag::lane);
   const std::string level = !together ? "" : level_ == Level::warp ? "warp_" : "block_";
   struct Restore {
     Level& level;
@@ -182,8 +181,7 @@ ExpressionWriter::Text ExpressionWriter::reduce_text(const Expr& expr) const {
   if (together)
     text = fmt::format("{}{}<{}>({}, {}, {})", level, sum ? "sum" : pick, name, inner.lower, inner.upper,
                        lambda(name + " acc, " + parameter(last, step), step));
-  else if (lanes || (context_.dialect.worker == Level::block && sum && type == Type::f32 && loops.size() == 1))
-    // On a GPU lanes need nothing side by side in memory: it is one thread that sums, block by block.
+  else if (in_lanes)
     text = fmt::format("{}_in_lanes({}, {}, {})", sum ? "sum" : pick, inner.lower, inner.upper,
                        lambda("f32 acc, " + parameter(last, step), step));
   else
@@ -191,8 +189,8 @@ ExpressionWriter::Text ExpressionWriter::reduce_text(const Expr& expr) const {
                        lambda(name + " acc, " + parameter(last, step), step));
 
   for (size_t r = loops.size() - 1; r-- > 0;) {
-    const bool innermost_lanes = lanes && r + 2 == loops.size();
-    const std::string body = !innermost_lanes ? text : sum ? "acc + " + text : fmt::format("{}(acc, {})", pick, text);
+    const bool is_partial = (together || in_lanes) && r + 2 == loops.size();
+    const std::string body = !is_partial ? text : sum ? "acc + " + text : fmt::format("{}(acc, {})", pick, text);
     text = fmt::format("fold({}, {}, {}, {})", r > 0 ? "acc" : nothing, loops[r].bounds.lower, loops[r].bounds.upper,
                        lambda(name + " acc, " + parameter(expr.inames[r], text), body));
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,7 @@ struct LoweredKernel {
   const TunedBody* body = nullptr;        // as the schedule has it; nullptr: generated from the loop kernel
   std::vector<Layout> layouts;            // per operand
   std::map<std::string, int64_t> stream;  // as the schedule has it
+  std::optional<std::string> steps;       // of a generated body's schedule, a line each; nothing: codegen proposes them
   // Operand pointers of a task, in order: the operator's operands, then for every dynamic parameter, by name (which is
   // the order of kernel.parameters), a pointer to its i32 value.
 };

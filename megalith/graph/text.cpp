@@ -84,6 +84,10 @@ void replace_kernel(LoweredKernel& lowered, loop::Kernel kernel) {
   MEGALITH_CHECK(std::ranges::equal(kernel.attributes, lowered.kernel.attributes, {}, &loop::Attribute::name,
                                     &loop::Attribute::name),
                  "the kernel \"{}\" must keep its attributes: {}", lowered.name, fmt::join(attributes, ", "));
+  for (const loop::Instruction& instruction : kernel.instructions)
+    MEGALITH_CHECK(instruction.tags.empty(),
+                   "the kernel \"{}\" has tags in \"{}\": how a body is distributed stands in bodies.txt", lowered.name,
+                   instruction.id);
   MEGALITH_CHECK(kernel.tags.empty() || kernel.tags == lowered.kernel.tags,
                  "the kernel \"{}\" must keep its tags: tasks are cut along ({})", lowered.name,
                  fmt::join(lowered.tiled, ", "));

@@ -8,6 +8,7 @@
 #include "megalith/base/json_reason.h"
 #include "megalith/base/log.h"
 #include "megalith/base/threads.h"
+#include "megalith/codegen/bodies_text.h"
 #include "megalith/codegen/emit.h"
 #include "megalith/graph/lower.h"
 #include "megalith/graph/schedule_text.h"
@@ -158,9 +159,21 @@ void make_plan(Pipeline& pipeline, const graph::Graph& graph, const CompileOptio
         task::check_tiles(tasks, graph, lowered);
         task::check_regions(tasks, graph, lowered);
       });
+  const std::string& family = kernel.schedule.target;
+  bool is_scheduled_by_hand = false;  // what is computed is right by how it is made
+  const std::vector<graph::LoweredKernel> kernels = pipeline.stage(
+      {"distribute", "bodies.txt"}, [&] { return codegen::with_schedules(family, lowered.kernels); },
+      [&](const std::vector<graph::LoweredKernel>& k) { return codegen::print_schedules(k, graph.name()); },
+      [&](const std::string& text) {
+        is_scheduled_by_hand = true;
+        return codegen::parse_schedules(family, lowered.kernels, text);
+      },
+      [&](const std::vector<graph::LoweredKernel>& k) {
+        if (is_scheduled_by_hand) codegen::check_schedules(family, k);
+      });
   kernel.source = pipeline.stage(
       {"emit", is_cuda_target(options.target) ? "kernel.cu" : "kernel.cpp"},
-      [&] { return codegen::emit(kernel.schedule.target, lowered.kernels, graph.name(), kernel.schedule.worker).text; },
+      [&] { return codegen::emit(family, kernels, graph.name(), kernel.schedule.worker).text; },
       [](const std::string& text) { return text; }, [](const std::string& text) { return text; }, nullptr);
 }
 

@@ -61,6 +61,10 @@ LoopBounds loop_bounds(const isl::set& domain, const std::string& iname, const s
   return bounds;
 }
 
+LoopBounds iname_bounds(const Domains& domains, const std::string& iname) {
+  return loop_bounds(domains.over({iname}), iname, {});
+}
+
 std::vector<std::string> guards(const isl::set& wanted_any_order, const isl::set& implemented) {
   const std::vector<std::string> names = variable_names(implemented);
   const auto num_parameters = isl_set_dim(implemented.get(), isl_dim_param);

@@ -38,11 +38,11 @@ TEST(Compile, TellsStagesAndFindsItsKernelAgain) {
   EXPECT_THAT(cold.out, AllOf(HasSubstr("partition"), HasSubstr("planning"), HasSubstr(", verified\n"),
                               HasSubstr(", compiled\n")));
   for (const char* name :
-       {"graph.txt", "plan.txt", "loops.txt", "tasks.json", "kernel.cpp", "kernel.so", "command.txt"})
+       {"graph.txt", "plan.txt", "loops.txt", "bodies.txt", "tasks.json", "kernel.cpp", "kernel.so", "command.txt"})
     EXPECT_GT(read_text(folder / (std::string("out/") + name)).size(), 10u) << name;
   const auto report = nlohmann::json::parse(read_text(folder / "out/report.json"));
   EXPECT_EQ(report.at("cache_hit"), false);
-  EXPECT_EQ(report.at("stages").size(), 6u);
+  EXPECT_EQ(report.at("stages").size(), 7u);
 
   const CommandResult warm = megalith_command({"compile", kStoryteller, "-c", "256", "--json"}, input);
   EXPECT_EQ(nlohmann::json::parse(warm.out).at("cache_hit"), true) << warm.err;
@@ -85,6 +85,10 @@ TEST(Inspect, LoopsSourceAndCost) {
   EXPECT_EQ(nlohmann::json::parse(inspect({"--stage", "plan", "--json"}).out).at("target"), "cpu");
   EXPECT_THAT(inspect({"--stage", "loops"}).out, AllOf(HasSubstr("\nkernel rmsnorm_linear_0"), HasSubstr("body:")));
   EXPECT_FALSE(nlohmann::json::parse(inspect({"--stage", "loops", "--json"}).out).empty());
+  EXPECT_THAT(inspect({"--stage", "bodies"}).out, HasSubstr("\nbody kv_append_0\n# {"));
+  EXPECT_THAT(
+      nlohmann::json::parse(inspect({"--stage", "bodies", "--json"}).out).at(0).at("schedule").get<std::string>(),
+      HasSubstr("tag "));
   EXPECT_THAT(inspect({"--stage", "source"}).out, HasSubstr("megalith_worker"));
 
   EXPECT_THAT(inspect({"--stage", "cost"}).out, AllOf(HasSubstr("weights MB"), HasSubstr("\ntotal")));

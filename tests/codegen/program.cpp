@@ -104,6 +104,7 @@ graph::LoweredKernel lower(const Spec& spec) {
   lowered.tiled = spec.tiled;
   lowered.body = spec.body;
   lowered.op = spec.op;
+  lowered.steps = spec.steps;
   return lowered;
 }
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@ struct Spec {
   const graph::TunedBody* body = nullptr;
   std::map<std::string, double> magnitudes = {};  // of float tensors whose random values are not up to 1
   const graph::Operator* op = nullptr;            // whose epilogue the body is given
+  std::optional<std::string> steps = {};          // of the body's schedule; nothing: as it is proposed
 };
 
 /// What `op` means, with its tuned body for CPUs: the text that the operator declares. `dtypes`: of operands that are

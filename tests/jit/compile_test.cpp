@@ -20,7 +20,9 @@ namespace {
 using megalith::test::message_of;
 using megalith::test::TemporaryFolder;
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // With one that counts iterations.
 std::shared_ptr<const graph::Registry> operators() {
@@ -268,6 +270,43 @@ TEST_F(TasksOverride, WhoseStreamsAreThoseOfAnotherGpuAreRefused) {
 }
 
 // ---- plans in the cache ------------------------------------------------------------------------------
+
+class BodiesOverride : public ::testing::Test {
+ protected:
+  std::string source_with(const std::string& bodies, const std::string& target) {
+    if (!bodies.empty()) file_write_atomic(folder / "bodies.txt", bodies);
+    return compile(sum_graph(64), {.target = target,
+                                   .num_workers = 2,
+                                   .plan_only = true,
+                                   .pipeline = {.dump_directory = folder / "dump",
+                                                .override_directory = bodies.empty() ? "" : folder.path}})
+        .source;
+  }
+  TemporaryFolder folder;
+};
+
+TEST_F(BodiesOverride, ChangesTheSource) {
+  for (const std::string target : {"cpu", "cuda:sm_90a"}) {
+    const std::string proposed = source_with("", target), dumped = file_read(folder / "dump/sum/bodies.txt");
+    EXPECT_THAT(dumped, HasSubstr("\nbody add_0\n"));
+    EXPECT_EQ(source_with(dumped, target), proposed);
+    // All threads in step, and plain loops.
+    const std::string plain = source_with("body add_0\n", target);
+    EXPECT_NE(plain, proposed);
+    EXPECT_THAT(plain.substr(plain.find("---- add_0")),
+                Not(AnyOf(HasSubstr("+= kThreads"), HasSubstr("MEGALITH_INDEPENDENT"))));
+  }
+}
+
+TEST_F(BodiesOverride, ThatIsIllegalIsRefused) {
+  EXPECT_THAT(
+      message_of<UserError>([&] { source_with("# mine\nbody add_0\ntag h g.0\n", "cpu"); }),
+      AllOf(
+          HasSubstr("bodies.txt of stage \"distribute\" is wrong: line 3: [add] the loop over h cannot be tagged g.0"),
+          HasSubstr("it can be for, unr or vec")));
+  EXPECT_THAT(message_of<UserError>([&] { source_with("body sub_0\n", "cpu"); }),
+              HasSubstr("does not parse: line 1: there is no body \"sub_0\""));
+}
 
 class PlanInCache : public ::testing::Test {
  protected:

@@ -1,0 +1,48 @@
+// What bounds the loops of a generated body: their domains, the tile of the task, and conditions that all instructions in
+// a loop share. The emitter asks as it walks the nest; what proposes a schedule asks along the way to a loop.
+#pragma once
+
+#include <isl/cpp.h>
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "megalith/codegen/expression.h"
+
+namespace megalith::codegen {
+
+struct LoopHeader {
+  std::vector<std::string> lower, upper;  // as text: of the domain and the tile
+  std::vector<loop::Expr> conditions;     // that bound the iname, too
+  bool bounded_by_data = false;           // by one of them
+  bool may_be_empty = false;
+  isl::set inside;  // the points that are implemented in it
+};
+
+class LoopHeaders {
+ public:
+  /// `tiled`: inames that the tile of a task restricts.
+  LoopHeaders(const BodyContext& context, const std::vector<std::string>& tiled);
+
+  /// The loop `node` below the loops `outer`, around which the points `implemented` are. Its conditions are taken from those
+  /// of the instructions in it.
+  LoopHeader enter(const loop::NestNode& node, const std::vector<std::string>& outer, const isl::set& implemented);
+  /// Conditions of an instruction that no loop entered so far has taken.
+  std::vector<loop::Expr>& conditions_of(int instruction) { return conditions_[static_cast<size_t>(instruction)]; }
+
+ private:
+  const BodyContext& context_;
+  std::vector<std::vector<loop::Expr>> conditions_;
+  std::map<std::string, Bounds> tile_bounds_;  // of tiled inames, over the whole domain
+};
+
+/// Whether `expr` reads one of `tensors`.
+bool reads_any(const loop::Expr& expr, const std::set<std::string>& tensors);
+/// The tag of a loop, which all instructions in it agree on.
+loop::InameTag tag_of_loop(const loop::Kernel& kernel, const loop::NestNode& node);
+/// Indices of the instructions in a node, in order.
+std::vector<int> instructions_in(const loop::NestNode& node);
+
+}  // namespace megalith::codegen
