@@ -10,6 +10,7 @@
 #include "megalith/codegen/checks.h"
 #include "megalith/codegen/columns.h"
 #include "megalith/codegen/expression.h"
+#include "megalith/loop/recall.h"
 #include "megalith/loop/tag.h"
 
 namespace megalith::codegen {
@@ -36,11 +37,22 @@ struct ReductionLoop {
   bool may_be_empty = false;
 };
 
-// Inside of the loops `scope`.
+// Inside of the loops `scope`. Every part of an expression that a sum is in asks, when a schedule is proposed and when the
+// body is written; so answers are kept.
 std::vector<ReductionLoop> reduction_loops(const loop::Domains& domains, const std::vector<std::string>& scope,
                                            const std::vector<std::string>& reduced) {
   std::vector<std::string> outer = scope;
+  std::string question =
+      fmt::format("{} in {}: {}", fmt::join(reduced, " "), fmt::join(scope, " "), domains.question(scope));
+  for (const std::string& iname : reduced) {
+    outer.push_back(iname);
+    question += "; " + domains.question(outer);
+  }
+  thread_local loop::Recall<std::vector<ReductionLoop>> known(4096);
+  if (const std::vector<ReductionLoop>* loops = known.find(question)) return *loops;
+
   std::vector<ReductionLoop> loops;
+  outer = scope;
   isl::set implemented = reorder(domains.over(outer), domains.sorted(outer), outer);
   for (const std::string& iname : reduced) {
     std::vector<std::string> inames = outer;
@@ -55,6 +67,7 @@ std::vector<ReductionLoop> reduction_loops(const loop::Domains& domains, const s
     one.may_be_empty = loop::may_be_empty(implemented, around);
     outer = std::move(inames);
   }
+  known.keep(std::move(question), loops);
   return loops;
 }
 

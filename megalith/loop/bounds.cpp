@@ -9,6 +9,7 @@
 #include "megalith/loop/affine.h"
 #include "megalith/loop/domain.h"
 #include "megalith/loop/nest.h"
+#include "megalith/loop/recall.h"
 
 namespace megalith::loop {
 
@@ -62,7 +63,13 @@ LoopBounds loop_bounds(const isl::set& domain, const std::string& iname, const s
 }
 
 LoopBounds iname_bounds(const Domains& domains, const std::string& iname) {
-  return loop_bounds(domains.over({iname}), iname, {});
+  isl_context();
+  thread_local Recall<LoopBounds> known(4096);
+  const std::string& question = domains.question({iname});
+  if (const LoopBounds* bounds = known.find(question)) return *bounds;
+  LoopBounds bounds = loop_bounds(domains.over({iname}), iname, {});
+  known.keep(question, bounds);
+  return bounds;
 }
 
 std::vector<std::string> guards(const isl::set& wanted_any_order, const isl::set& implemented) {

@@ -125,7 +125,7 @@ struct LoopBounds {
 /// UserError when the iname has no lower or no upper bound.
 LoopBounds loop_bounds(const isl::set& domain, const std::string& iname, const std::vector<std::string>& outer);
 
-/// Of one iname by itself, over all that the domains allow.
+/// Of one iname by itself, over all that the domains allow; the answer is kept.
 LoopBounds iname_bounds(const Domains& domains, const std::string& iname);
 
 /// The conditions, as C expressions to be joined by &&, that single out `wanted` from the points `implemented` (both
