@@ -3,10 +3,10 @@
 #include <isl/set.h>
 
 #include <algorithm>
-#include <cctype>
 #include <functional>
 
 #include "megalith/base/error.h"
+#include "megalith/codegen/columns.h"
 #include "megalith/codegen/loop_emitter.h"
 #include "megalith/loop/tag.h"
 
@@ -15,18 +15,6 @@ namespace megalith::codegen {
 using loop::InameTag;
 using loop::NestNode;
 using loop::Space;
-
-namespace {
-
-bool has_word(const std::string& text, const std::string& word) {
-  const auto is_part = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; };
-  for (size_t at = 0; (at = text.find(word, at)) != std::string::npos; at += word.size())
-    if ((at == 0 || !is_part(text[at - 1])) && (at + word.size() == text.size() || !is_part(text[at + word.size()])))
-      return true;
-  return false;
-}
-
-}  // namespace
 
 std::optional<int64_t> LoopEmitter::whole_count(const std::string& iname, const loop::LoopBounds& bounds,
                                                 std::vector<std::string>& ends) const {

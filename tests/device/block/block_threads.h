@@ -3,6 +3,8 @@
 // nothing of that is needed: tests/kernels has threads that do (kernels/block/block_threads.h), and waits for nothing.
 #pragma once
 
+#include <cstdlib>
+
 #include "device/host_block.h"
 #include "megalith/kernels/cuda/arch/ptx.cuh"
 #include "megalith/kernels/l2_layout.h"
@@ -98,6 +100,11 @@ inline bool barrier_passed(Barrier* barrier, u32 parity) {
 }
 
 inline bool barrier_is_past(Barrier* barrier, u32 parity) { return barrier_passed(barrier, parity); }
+// No block has a partner here.
+inline u32 at_partner(u32) { std::abort(); }
+inline void partner_arrive_at(u32) { std::abort(); }
+inline bool partner_barrier_passed(Barrier*, u32) { std::abort(); }
+inline void cluster_sync() { std::abort(); }
 inline void prefetch(const void*, u32) {}
 inline u32 multiprocessor() { return host::self.block->multiprocessor; }
 inline u32 exchange(u32* word, u32 value) { return __atomic_exchange_n(word, value, __ATOMIC_RELAXED); }
