@@ -7,7 +7,11 @@
 //   deadlock    one iteration, simulated, runs to its end. That is enough for all: counters only grow and lists are
 //               fixed, so what can run stays able to run, and the outcome does not depend on speeds; edges never lead
 //               back to an earlier iteration, so a cycle lies within one; and once an iteration is complete every wait
-//               of lag 1 on it and the gate hold.
+//               of lag 1 on it and the gate hold. A task with a partner ends when the partner has begun: when that one's turn
+//               in its list has come and its waits hold. That, too, stays so once it is so.
+//   partners    are two tasks of a node on workers 2 i and 2 i + 1, with tiles that follow each other along one axis. So each
+//               reads what the other one does of all that lies along the other axes, and no order with other tasks is
+//               missing: what one does for the other it reads, and reads before it ends.
 //   hazards     of two accesses to the same element, one of them a write, the first in the program happens before the
 //               second; and every access to a buffer before or after all accesses to a buffer with bytes in common (one
 //               of the two a write; by whole buffers). Two scatters of one node and iteration without a common row are

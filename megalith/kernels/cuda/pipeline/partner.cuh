@@ -6,6 +6,7 @@
 // multiplied them: `ready` has passed when all warps of the other block have. `full` has passed when all of them have written.
 #pragma once
 
+#include "megalith/kernels/cuda/arch/cluster.cuh"
 #include "megalith/kernels/cuda/pipeline/barrier.cuh"
 #include "megalith/kernels/cuda/pipeline/ll_buffer.cuh"
 
