@@ -141,6 +141,9 @@ inline std::vector<Step> mutations_of_lists(const task::TaskGraph& graph) {
                  g.tasks[at(t)].worker = static_cast<int>(v);
                }});
     }
+  for (size_t t = 0; t < graph.tasks.size(); ++t)
+    if (graph.tasks[t].partner >= 0)
+      steps.push_back({"drop partner", graph.tasks[t].name, [t](task::TaskGraph& g) { g.tasks[t].partner = -1; }});
   if (graph.gate) steps.push_back({"drop gate", "", [](task::TaskGraph& g) { g.gate.reset(); }});
   return steps;
 }

@@ -4,9 +4,10 @@
 // grow and lists are fixed, one such run shows everything that can possibly start, so this is exact for the iterations
 // looked at: it also sees what partial counts order and what an overrun counter does not.
 //
-// A task begins only when the words of this iteration that it reads from exchanges are there. That is how a run that
-// nobody holds up goes. Seeing a word orders nothing else, however (what its writer wrote before may still be on its
-// way), so where orders are looked for, words are there from the beginning.
+// A task begins only when the words of this iteration that it reads from exchanges are there, and ends only when its partner
+// has begun. That is how a run that nobody holds up goes. Seeing a word orders nothing else, however (what its writer wrote
+// before may still be on its way), and neither does meeting a partner; so where orders are looked for, words are there from
+// the beginning, and nobody waits for a partner.
 #pragma once
 
 #include <fmt/format.h>
@@ -151,9 +152,9 @@ class Oracle {
     if (!memory_.harm().empty()) return memory_.harm();
     constexpr int kIterations = 4;
     // A deadlock in a late iteration only may be the end of the run, after which nobody signals any more.
-    words_wait_ = true;
+    tasks_meet_ = true;
     run(kIterations + 2, SIZE_MAX, 0);
-    words_wait_ = false;
+    tasks_meet_ = false;
     for (int i = 0; i < kIterations; ++i)
       for (size_t t = 0; t < graph_.tasks.size(); ++t)
         if (!started(i, t)) return fmt::format("task \"{}\" never runs in iteration {}", graph_.tasks[t].name, i);
@@ -200,8 +201,12 @@ class Oracle {
             if (arrived_[gate] < graph_.events[gate].arrivals * worker.iteration) break;
           }
           const size_t t = static_cast<size_t>(list[worker.next]);
-          if (!can_start(t, worker.iteration)) break;
-          started_[static_cast<size_t>(worker.iteration) * graph_.tasks.size() + t] = true;
+          if (!started(worker.iteration, t)) {
+            if (!can_start(t, worker.iteration)) break;
+            started_[static_cast<size_t>(worker.iteration) * graph_.tasks.size() + t] = progress = true;
+          }
+          const int partner = graph_.tasks[t].partner;
+          if (tasks_meet_ && partner >= 0 && !started(worker.iteration, static_cast<size_t>(partner))) break;
           progress = true;
           worker.frozen = t == frozen && worker.iteration == frozen_iteration;
           if (worker.frozen) break;
@@ -214,7 +219,7 @@ class Oracle {
   }
 
   bool can_start(size_t t, int iteration) const {
-    if (words_wait_)
+    if (tasks_meet_)
       for (size_t writer : memory_.writers_of_words(t))
         if (runs_[writer] <= iteration) return false;
     return std::all_of(graph_.tasks[t].waits.begin(), graph_.tasks[t].waits.end(), [&](const task::Wait& wait) {
@@ -229,7 +234,7 @@ class Oracle {
   std::vector<bool> started_;     // (iterations, tasks)
   std::vector<int64_t> arrived_;  // per event
   std::vector<int> runs_;         // per task, how often it has run
-  bool words_wait_ = false;
+  bool tasks_meet_ = false;
 };
 
 }  // namespace megalith::test

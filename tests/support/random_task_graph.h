@@ -1,6 +1,6 @@
 // Random task lists, planned: forks, joins and diamonds over arena, state and constant buffers, boxes that overlap in
 // part, in-place writes, one or several operators' tiles, with and without a gate; where asked for, tiles that hand
-// their results on through exchanges, or scatter rows. The same seed gives the same graph.
+// their results on through exchanges, scatter rows, or are partners two and two. The same seed gives the same graph.
 #pragma once
 
 #include <algorithm>
@@ -23,6 +23,7 @@ struct RandomTaskGraphOptions {
   double gate_probability = 0.4;
   double exchange_probability = 0;  // that an operator in tiles writes an exchange
   double scatter_probability = 0;   // that one that writes a state scatters rows
+  double partner_probability = 0;   // that tiles of one that does not are partners
 };
 
 struct RandomTaskList {
@@ -132,6 +133,9 @@ inline RandomTaskList random_task_list(uint64_t seed, const RandomTaskGraphOptio
       const size_t d = all.lo.empty() ? 0 : static_cast<size_t>(below(static_cast<int64_t>(all.lo.size())));
       const int64_t size = all.lo.empty() ? 1 : all.hi[d];
       const int64_t tile = 1 + below(size);
+      const bool has_partners = limits.partner_probability > 0 && !scatters && list.options.num_workers > 1 &&
+                                chance(limits.partner_probability);
+      const size_t first = list.tasks.size();
       for (int64_t begin = 0; begin < size; begin += tile) {
         const int64_t end = std::min(size, begin + tile);
         task::Task task;
@@ -157,6 +161,10 @@ inline RandomTaskList random_task_list(uint64_t seed, const RandomTaskGraphOptio
         if (words) task.reads.push_back({*words, random_box(*words)});
         add(std::move(task));
       }
+      for (size_t t = first; has_partners && t + 1 < list.tasks.size(); t += 2) {
+        list.tasks[t].partner = static_cast<int>(t) + 1;
+        list.tasks[t + 1].partner = static_cast<int>(t);
+      }
     } else {
       // One task of any shape: several reads, several writes, nothing at all.
       task::Task task;
@@ -177,8 +185,14 @@ inline RandomTaskList random_task_list(uint64_t seed, const RandomTaskGraphOptio
     ++node;
   }
   list.tasks.resize(static_cast<size_t>(std::min<int64_t>(num_tasks, static_cast<int64_t>(list.tasks.size()))));
+  for (task::Task& task : list.tasks)
+    if (task.partner >= static_cast<int>(list.tasks.size())) task.partner = -1;
   if (chance(limits.gate_probability))
     list.options.gate_task = chance(0.6) ? static_cast<int>(num_tasks) - 1 : static_cast<int>(below(num_tasks));
+  // Who opens the gate waits for all others to end.
+  if (list.options.gate_task)
+    if (int& partner = list.tasks[static_cast<size_t>(*list.options.gate_task)].partner; partner >= 0)
+      list.tasks[static_cast<size_t>(partner)].partner = -1, partner = -1;
   return list;
 }
 

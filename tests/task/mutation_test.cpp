@@ -22,9 +22,10 @@ TEST(MutationCampaign, EveryHarmfulMutantIsRejected) {
   for (uint64_t seed = 0; seed < kGraphs && !HasFailure(); ++seed) {
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
     if (elapsed.count() > kBudgetSeconds) break;
-    // Every third graph hands results on through exchanges, too, and every third scatters rows.
+    // Every third graph hands results on through exchanges, too, every third scatters rows, and every third has partners.
     const RandomTaskGraphOptions limits{.exchange_probability = seed % 3 == 2 ? 0.6 : 0,
-                                        .scatter_probability = seed % 3 == 1 ? 0.7 : 0};
+                                        .scatter_probability = seed % 3 == 1 ? 0.7 : 0,
+                                        .partner_probability = seed % 3 == 0 ? 0.7 : 0};
     campaign.run(random_task_graph(seed, limits), fmt::format("seed {}", seed),
                  {.most_per_kind = kMaxPerKind, .seed = seed});
   }
