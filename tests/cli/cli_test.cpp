@@ -107,7 +107,7 @@ TEST(Usage, ValuesThatDoNotFit) {
   expect_error({"run", kStoryteller, "-p", "x", "--regimes", "2,4097"}, 2,
                "--regimes: \"4097\" is not what it takes, want a whole number, 0 to 4096\n");
   expect_error({"inspect", kStoryteller, "--stage", "ptx"}, 2,
-               "--stage: \"ptx\" is none of graph, plan, loops, tasks, placement, source, cost\n");
+               "--stage: \"ptx\" is none of graph, plan, loops, bodies, tasks, placement, source, cost\n");
   expect_error({"run", kStoryteller, "-p"}, 2, "--prompt");
 }
 

@@ -254,7 +254,7 @@ TEST_F(TasksOverride, TheOrderOfAStreamIsInTheSource) {
     const stream::Order& order = kernel.tasks.streams.at(0).order;
     EXPECT_THAT(kernel.source, HasSubstr(fmt::format(
                                    "  static constexpr stream::Order kStream = {{.slices = {}, .group = {}, .chunks = "
-                                   "{}, .part = {}, .turn = {}}};\n",
+                                   "{}, .part = {}, .turn = {}, .partners = false}};\n",
                                    order.slices, order.group, order.chunks, order.part, order.turn)));
   }
 }
