@@ -41,7 +41,7 @@ constexpr double kTolerance = 1e-3;  // relative and absolute: sums are formed i
 
 // Memory begins where a line of a cache does, as that of torch's tensors: stores of whole lines go past the caches only then.
 struct alignas(64) Line {
-  std::byte bytes[64];
+  char bytes[64];
 };
 using Lines = std::vector<Line>;
 Lines make_lines(int64_t bytes) { return Lines(static_cast<size_t>(bytes) / sizeof(Line) + 1); }
@@ -160,7 +160,7 @@ double copy_rate(int64_t moved_bytes, int gpu) {
                         gpu),
                     50);
   } else {
-    const Lines from(static_cast<size_t>(bytes) / sizeof(Line), Line{{std::byte{1}}});
+    const Lines from(static_cast<size_t>(bytes) / sizeof(Line), Line{{1}});
     Lines to(from.size());
     ms = percentile(times_ms([&] { std::memcpy(to.data(), from.data(), from.size() * sizeof(Line)); }, gpu), 50);
   }
