@@ -226,11 +226,10 @@ std::string kernel_info(const Dialect& dialect, const EmittedSource& source, con
   }
   return fmt::format(
       "{{\"version\": \"" MEGALITH_VERSION
-      "\", \"target\": \"{}\", \"scratch_bytes\": {}, \"area_bytes\": {}, \"stream_rows\": {}, {}{}\"bodies\": [{}], "
+      "\", \"target\": \"{}\", \"scratch_bytes\": {}, \"area_bytes\": {}, \"stream_rows\": {}, {}\"bodies\": [{}], "
       "\"checks\": [{}]}}",
       dialect.target, source.scratch_bytes, source.area_bytes, source.stream_rows,
       source.scale_bytes > 0 ? fmt::format("\"scale_bytes\": {}, ", source.scale_bytes) : "",
-      source.has_partners ? "\"has_partners\": true, " : "",
       names.empty() ? "" : fmt::format("\"{}\"", fmt::join(names, "\", \"")), fmt::join(checks, ", "));
 }
 

@@ -104,7 +104,6 @@ void take_info(CompiledKernel& kernel, const std::string& kernel_info) {
     kernel.area_bytes = number("area_bytes");
     kernel.stream_rows = number("stream_rows");
     if (info.contains("scale_bytes")) kernel.scale_bytes = number("scale_bytes");
-    kernel.has_partners = info.value("has_partners", false);
     for (const auto& of_body : info.value("checks", nlohmann::json::array())) {
       std::vector<codegen::CheckText>& texts = kernel.checks.emplace_back();
       for (const auto& text : of_body) texts.push_back({text.at(0).get<std::string>(), text.at(1).get<std::string>()});

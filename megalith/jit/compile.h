@@ -34,7 +34,6 @@ struct CompiledKernel {
   int64_t area_bytes = 0;     // of shared memory, per worker (GPU)
   int64_t stream_rows = 0;    // of activations, at most, that are multiplied with weights from a stream (GPU)
   int64_t scale_bytes = 0;    // beside each chunk of a stream, of weights in int8 (GPU)
-  bool has_partners = false;  // workers are launched as clusters of two (GPU)
   std::vector<std::vector<codegen::CheckText>> checks;  // per body, by number (codegen/checks.h)
   Build build;                                          // the loaded kernel; empty with plan_only, and for a GPU
   CudaBuild cuda;                                       // a GPU's

@@ -321,7 +321,7 @@ TEST(CudaCompile, Int8SpillsNothing) {
     expect_fused_compiles("shapes/Qwen3-8B", hopper(), rows, 1, DType::f16, 128);
 }
 
-// Other GPUs compile the small model both ways, of a few, a chunk's and many texts' rows, and those that have room for
+// Other GPUs compile the small model both ways, of a few, a chunk's and many sequences' rows, and those that have room for
 // its activations the largest shape: sm_80 and sm_100a. Their bodies are the same source, so each of the two has some of
 // the kernels, to PTX, and each shows that the assembler takes one. The rest are those two with less shared memory, of
 // which sm_120a is assembled; to our source sm_89 is sm_86.
@@ -350,7 +350,7 @@ TEST_P(CudaCompileOther, SomeToPtx) {
   const std::string target = fmt::format("cuda:{}", gpu.architecture);
   if (gpu.architecture == "sm_80") {
     expect_ptx(decoder_graph("shapes/Qwen3-8B", target, 4), "Qwen3-8B", gpu);
-    expect_ptx(decoder_graph("storyteller", target, 64, 64), "storyteller, many texts", gpu);
+    expect_ptx(decoder_graph("storyteller", target, 64, 64), "storyteller, many sequences", gpu);
     expect_ptx(decoder_graph("storyteller", target, 64, 1, DType::f16), "storyteller, f16", gpu);
   } else if (gpu.architecture == "sm_100a") {
     expect_ptx(decoder_graph("storyteller", "cpu", 64), "storyteller, generated", gpu);

@@ -36,7 +36,8 @@ CudaProgram::CudaProgram(const graph::Graph& graph, const jit::CompiledKernel& k
       on_device_(std::move(on_device)),
       layouts_(kernel.schedule.layouts),
       streams_(plan_streams(kernel.tasks)),
-      has_partners_(kernel.has_partners) {
+      has_partners_(std::ranges::any_of(kernel.tasks.streams,
+                                        [](const task::WeightStream& stream) { return stream.order.partners; })) {
   check_apart(graph, memory);
   check_apart(graph, on_device_);
   const CudaContextGuard context(device_.ordinal);

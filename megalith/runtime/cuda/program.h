@@ -111,7 +111,7 @@ class CudaProgram {
   CudaModuleOwner module_;
   jit::CudaFunction function_ = nullptr;
   unsigned threads_ = 0, shared_bytes_ = 0;
-  bool has_partners_ = false;
+  const bool has_partners_;  // workers are launched as clusters of two
   // What lays out the first rows of launch_behind(), by the task that does so at the end of an iteration.
   jit::CudaFunction take_over_ = nullptr;
   unsigned take_over_shared_bytes_ = 0;

@@ -41,12 +41,9 @@ inline void partner_store(u32 at, float4 value) {
 }
 /// What was stored here so. `at`: its shared_address().
 inline float4 load_from_partner(u32 at) {
-  float4 value;
-  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-               : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
-               : "r"(at)
-               : "memory");
-  return value;
+  const uint4 bits = load_shared(at);
+  return {__builtin_bit_cast(f32, bits.x), __builtin_bit_cast(f32, bits.y), __builtin_bit_cast(f32, bits.z),
+          __builtin_bit_cast(f32, bits.w)};
 }
 /// By all threads of both that have not ended.
 inline void cluster_sync() {
