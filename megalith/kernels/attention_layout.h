@@ -36,23 +36,25 @@ constexpr long long part_bytes(long long heads, long long d) {
 constexpr int rows_together(long long heads) { return 2 * heads <= kMaxHeads ? 2 : 1; }
 
 /// Prompts, all of whose keys are in the cache, are worked on by tiles of queries (attention/query_tile.cuh): those of
-/// as many tokens as have no more than kTileQueries together, by kTeams teams of warps, which take kTileKeys keys at a
-/// time.
-constexpr int kTileQueries = 128, kTileKeys = 32, kTeams = 2;
+/// as many tokens as have no more than kTileQueries together, by kTeams teams of warps, which take kTeamTiles
+/// tiles of kTileKeys keys in turn.
+constexpr int kTileQueries = 128, kTileKeys = 16, kTeamTiles = 2, kTeams = 2;
 /// Of more tokens than that, heads of up to so many values.
 constexpr int kMaxRowsOfParts = 128, kMaxTileValues = 128;
 constexpr bool takes_query_tiles(long long rows, long long d) { return rows > kMaxRowsOfParts && d <= kMaxTileValues; }
 /// Tiles of keys and values that are there or on their way (pipeline/key_ring.cuh).
-constexpr unsigned kKeySlots = 4;
-/// From eight values of eight queries to the next.
-constexpr int kQueryLeading = 144;
+constexpr unsigned kKeySlots = 7;
+/// From eight values of eight queries, keys or positions' values to the next: those are a little apart, so that who writes all of
+/// a row meets all banks.
+constexpr int kLeading = 144;
+constexpr int eight_bytes(long long d) { return static_cast<int>(d) / 8 * kLeading; }
 /// Keys of a tile, or their values.
-constexpr int key_tile_bytes(long long d) { return kTileKeys * 2 * static_cast<int>(d); }
+constexpr int key_tile_bytes(long long d) { return kTileKeys / 8 * eight_bytes(d); }
 /// What teams hand each other of a query: half of its values, and two numbers more.
 constexpr int exchanged_floats(long long d) { return static_cast<int>(d / 2 + 8); }
 /// The ring of keys and values, then the queries; in their place the halves of the sums that teams exchange.
 constexpr long long query_tile_bytes(long long d) {
-  const long long staged = kKeySlots * 2 * key_tile_bytes(d) + kTileQueries / 8 * (d / 8) * kQueryLeading,
+  const long long staged = kKeySlots * 2 * key_tile_bytes(d) + kTileQueries / 8 * eight_bytes(d),
                   exchanged = kTeams * kTileQueries * exchanged_floats(d) * 4;
   return staged > exchanged ? staged : exchanged;
 }

@@ -57,13 +57,19 @@ inline void append_heads(const Args& args) {
         load_head<kNorm>(heads[i], args, row(done + i), positions[i], group(done + i), is_key ? M : M + 1, norm,
                          is_key);
       }
+      f32 squares[kAtOnce] = {};
+      if (kNorm && is_key) {
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) squares[i] = heads[i].squares();
+        warp_all_of(squares, Add{});
+      }
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
         const int page = __shfl_sync(0xffffffffu, mine.page, done + i);
         const bool writes = __shfl_sync(0xffffffffu, mine.is_somewhere ? 1 : 0, done + i) != 0 && done + i < count;
         bf16* const to = cached_head<B, static_cast<int>(Args::G), D>(is_key ? args.k_cache : args.v_cache, page,
                                                                       positions[i] % B, group(done + i));
-        heads[i].finish(head_eps<Args>(), [&](int d, f32 a, f32 b) {
+        heads[i].finish(squares[i], head_eps<Args>(), [&](int d, f32 a, f32 b) {
           if (writes) *reinterpret_cast<u32*>(to + d) = pack_bf16(a, b);
         });
       }

@@ -59,17 +59,26 @@ class HeadPairs {
     *this = other;
     load_values(x, first, epoch);
   }
-  /// put(d, value of d, value of d + 1) gets each pair.
-  template <class Put>
-  void finish(f32 eps, Put put) const {
+  /// Of the lane's values.
+  f32 squares() const {
     f32 squares = 0;
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
       const float2 a = {low_f32(low_[i]), high_f32(low_[i])}, b = {low_f32(high_[i]), high_f32(high_[i])};
       if (lane() + i * kWarpLanes < kPairs) squares = fma(a.x, a.x, fma(a.y, a.y, squares)) + fma(b.x, b.x, b.y * b.y);
     }
+    return squares;
+  }
+  /// put(d, value of d, value of d + 1) gets each pair.
+  template <class Put>
+  void finish(f32 eps, Put put) const {
+    finish(kNorm && is_turned_ ? warp_all(squares(), Add{}) : 0.0f, eps, put);
+  }
+  /// The same; `total`: squares() of all lanes.
+  template <class Put>
+  void finish(f32 total, f32 eps, Put put) const {
     f32 scale = 1;
-    if (kNorm && is_turned_) scale = fast_rsqrt(warp_all(squares, Add{}) * (1.0f / D) + eps);
+    if (kNorm && is_turned_) scale = fast_rsqrt(total * (1.0f / D) + eps);
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
       const int p = lane() + i * kWarpLanes;

@@ -2,8 +2,8 @@
 // of several tokens of one sequence that share keys, and a key is loaded once for all of them. After FlashAttention-2 and 3
 // (https://arxiv.org/abs/2307.08691, https://arxiv.org/abs/2407.08608), with the keys split between teams as well.
 //
-// Tiles of 32 keys and their values come by a ring (pipeline/key_ring.cuh), and a team, two of the four warpgroups, takes
-// every second one. Each of its warpgroups has 64 of the queries: scores and sums stay in registers, and what tensor cores
+// Tiles of 16 keys and their values come by a ring (pipeline/key_ring.cuh), and a team, two of the four warpgroups, takes
+// two of every four. Each of its warpgroups has 64 of the queries: scores and sums stay in registers, and what tensor cores
 // multiply them with lies in shared memory (arch/wgmma.cuh). In the end teams exchange half of what they have summed.
 //
 // Queries and the weights of the softmax are rounded to bf16, as models that compute in bf16 have them. Which keys a
@@ -32,15 +32,13 @@ class QueryTile {
   static constexpr int kHeads = static_cast<int>(Args::E) - 2;
   static constexpr int kKeys = attention::kTileKeys;
   static constexpr int kEights = D / 8, kHalf = kEights / 2;  // of columns; those that a team keeps
-  // Eight keys are so many bytes, and of eight columns of theirs 128. Of queries those are a little apart, so that who stages
-  // a query meets all banks.
-  static constexpr u32 kKeysStride = 16 * D, kTileBytes = attention::key_tile_bytes(D);
-  static constexpr u32 kQueryLeading = attention::kQueryLeading, kQueryStride = kEights * kQueryLeading;
-  static constexpr int kScored = 16;  // keys at a time, for whose scores there are registers beside the sums
+  // From eight columns of eight rows to the next eight columns, and from all columns of eight rows to the next rows.
+  static constexpr u32 kLeading = attention::kLeading, kStride = attention::eight_bytes(D);
+  static constexpr u32 kTileBytes = attention::key_tile_bytes(D);
   // Tokens whose queries a warp stages: as many as one trip through the L2 brings to registers, all of a tile as a rule.
   static constexpr int kAtOnce = kHeads < 8 ? 8 / kHeads : 1;
   using Head = HeadOf<kNorm, Args>;
-  static_assert(kWarps == 8 * attention::kTeams && attention::kTileQueries == 128 && kKeys == 32);
+  static_assert(kWarps == 8 * attention::kTeams && attention::kTileQueries == 128 && kKeys == 16);
   static_assert(D % attention::kRunValues == 0 && kAllCached<Args>);
 
  public:
@@ -48,12 +46,11 @@ class QueryTile {
   static constexpr int kTokens = attention::kTileQueries / kHeads;
 
   explicit QueryTile(decltype(Args::task) task)
-      : task_(task), query_(of_warp(queries() + static_cast<u32>(warpgroup()) * 8 * kQueryStride)) {}
+      : task_(task), query_(of_warp(queries() + static_cast<u32>(warpgroup()) * 8 * kStride)) {}
 
   /// `is_first`: of the task's.
   void run(bool is_first) {
     request_keys();
-    u32 tile = key_ring.tiles + static_cast<u32>(team());
     stage_queries();
     fence_writes_before_multiply();
     block_sync();
@@ -61,24 +58,32 @@ class QueryTile {
       // Not before: beside them heads are staged in other memory than registers.
 #pragma unroll
     for (f32& sum : sum_) sum = 0;
+    constexpr int kOfTeam = attention::kTeamTiles * kKeys;
 #pragma unroll 1
-    for (;; tile += attention::kTeams) {
-      const int at = static_cast<int>(tile - key_ring.tiles) * kKeys;
-      if (at >= key_ring.request.count) break;
-      const u32 slot = key_slot(tile);
-      while (!all_of_warp(barrier_passed(&key_ring.full[slot], key_parity(tile)))) {}
-      fence_writes_before_multiply();
-      if (warpgroup() * 64 < tokens() * kHeads) {
-        const u32 keys = QueryTile::keys() + slot * kSlotBytes;
+    for (int at = team() * kOfTeam; at < key_ring.request.count; at += attention::kTeams * kOfTeam) {
+      const u32 tile = key_ring.tiles + static_cast<u32>(at / kKeys),
+                tiles = tiles_of_keys(key_ring.request.count - at);
 #pragma unroll
-        for (u32 key = 0; key < kKeys; key += kScored) {
-          f32 scores[kScored / 2];
-          multiply_keys(scores, keys + key / 8 * kKeysStride);
-          add_values(scores, at + static_cast<int>(key), keys + key / 8 * kKeysStride);
+      for (u32 i = 0; i < attention::kTeamTiles; ++i)
+        if (i < tiles)
+          while (!all_of_warp(barrier_passed(&key_ring.full[key_slot(tile + i)], key_parity(tile + i)))) {}
+      fence_writes_before_multiply();
+      // The first token has the fewest keys.
+      const bool has_queries = warpgroup() * 64 < tokens() * kHeads,
+                 is_masked = at + kOfTeam - 1 > attended_tile().first;
+#pragma unroll
+      for (u32 i = 0; i < attention::kTeamTiles; ++i) {
+        if (i >= tiles) break;
+        const u32 slot = key_slot(tile + i);
+        if (has_queries) {
+          const u32 keys = QueryTile::keys() + slot * kSlotBytes;
+          f32 scores[kKeys / 2];
+          multiply_keys(scores, keys);
+          add_values(scores, at + static_cast<int>(i) * kKeys, is_masked, keys);
         }
+        warp_sync();
+        warp_arrive(&key_ring.empty[slot]);
       }
-      warp_sync();
-      warp_arrive(&key_ring.empty[slot]);
     }
 #pragma unroll
     for (f32& total : total_) {
@@ -86,7 +91,7 @@ class QueryTile {
       total += from_lane(total, 2);
     }
     block_sync();  // what was staged makes room for the sums
-    if (thread() == 0) key_ring.tiles += static_cast<u32>((key_ring.request.count + kKeys - 1) / kKeys);
+    if (thread() == 0) key_ring.tiles = after_tiles(key_ring.tiles, tiles_of_keys(key_ring.request.count));
     exchange();
     put();
   }
@@ -108,7 +113,7 @@ class QueryTile {
   static u32 queries() { return keys() + attention::kKeySlots * kSlotBytes; }
   /// Where value d of a query is.
   static u32 in_queries(int row, int d) {
-    return static_cast<u32>(row / 8) * kQueryStride + static_cast<u32>(d / 8) * kQueryLeading +
+    return static_cast<u32>(row / 8) * kStride + static_cast<u32>(d / 8) * kLeading +
            static_cast<u32>(row % 8 * 16 + d % 8 * 2);
   }
   Args args() const { return Args::of(*task_); }
@@ -135,12 +140,18 @@ class QueryTile {
 #pragma unroll
         for (int head = 1; head < kHeads; ++head) load_head_beside(heads[i][head], heads[i][0], args, t, g(), head);
       }
+      f32 squares[kAtOnce * kHeads] = {};
+      if constexpr (kNorm) {
+#pragma unroll
+        for (int i = 0; i < kAtOnce * kHeads; ++i) squares[i] = heads[i / kHeads][i % kHeads].squares();
+        warp_all_of(squares, Add{});
+      }
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
         if (first + i * kWarps >= tokens()) break;
 #pragma unroll
         for (int head = 0; head < kHeads; ++head)
-          heads[i][head].finish(head_eps<Args>(), [&](int d, f32 a, f32 b) {
+          heads[i][head].finish(squares[i * kHeads + head], head_eps<Args>(), [&](int d, f32 a, f32 b) {
             store_shared(queries() + in_queries(number(i) * kHeads + head, d), pack_bf16(a, b));
           });
       }
@@ -166,35 +177,34 @@ class QueryTile {
   }
 
   /// Of the lane's queries the scores of keys 8 j + 2 (lane % 4) and the next.
-  void multiply_keys(f32 (&scores)[kScored / 2], u32 keys) const {
+  void multiply_keys(f32 (&scores)[kKeys / 2], u32 keys) const {
 #pragma unroll
     for (f32& score : scores) score = 0;
     wide_begin();
 #pragma unroll
     for (int step = 0; step < D / 16; ++step)
-      wide_multiply(bf16{}, scores, shared_matrix(query_, step * 2 * kQueryLeading, kQueryLeading, kQueryStride),
-                    shared_matrix(keys, step * 256, 128, kKeysStride));
+      wide_multiply(bf16{}, scores, shared_matrix(query_, step * 2 * kLeading, kLeading, kStride),
+                    shared_matrix(keys, step * 2 * kLeading, kLeading, kStride));
     wide_commit();
     wide_wait<0>();
   }
   /// Makes weights of the scores of keys from number `at` on, and sums so far less by what the largest score is more; adds
-  /// the values.
-  void add_values(f32 (&scores)[kScored / 2], int at, u32 keys) {
+  /// the values. `is_masked`: some keys may be behind a token.
+  void add_values(f32 (&scores)[kKeys / 2], int at, bool is_masked, u32 keys) {
     static_assert(Args::scale > 0);
     constexpr f32 kScale = Args::scale * kLog2E;
-    // Of the first token: later ones have more keys.
-    if (at + kScored - 1 > attended_tile().first) {
+    if (is_masked) {
       const int last[2] = {last_key(row()), last_key(row() + 8)};
       const int first = at + lane() % 4 * 2;
 #pragma unroll
-      for (int j = 0; j < kScored / 8; ++j)
+      for (int j = 0; j < kKeys / 8; ++j)
 #pragma unroll
         for (int k = 0; k < 4; ++k)
           if (first + 8 * j + k % 2 > last[k / 2]) scores[4 * j + k] = -kInfinity;
     }
     f32 larger[2] = {scores[0], scores[2]};
 #pragma unroll
-    for (int i = 0; i < kScored / 2; ++i) larger[i % 4 / 2] = fast_max(larger[i % 4 / 2], scores[i]);
+    for (int i = 0; i < kKeys / 2; ++i) larger[i % 4 / 2] = fast_max(larger[i % 4 / 2], scores[i]);
 #pragma unroll
     for (f32& of_row : larger) {
       of_row = fast_max(of_row, from_lane(of_row, 1));
@@ -216,13 +226,13 @@ class QueryTile {
       for (int i = 0; i < 4 * kEights; ++i) sum_[i] *= keep[i % 4 / 2];
     }
 #pragma unroll
-    for (int i = 0; i < kScored / 2; ++i) {
+    for (int i = 0; i < kKeys / 2; ++i) {
       scores[i] = fast_exp2(fma(scores[i], kScale, -top_[i % 4 / 2]));
       total_[i % 4 / 2] += scores[i];
     }
-    uint4 weights[kScored / 16];
+    uint4 weights[kKeys / 16];
 #pragma unroll
-    for (int step = 0; step < kScored / 16; ++step) {
+    for (int step = 0; step < kKeys / 16; ++step) {
       const f32* const of = scores + 8 * step;
       weights[step] = {pack_bf16(of[0], of[1]), pack_bf16(of[2], of[3]), pack_bf16(of[4], of[5]),
                        pack_bf16(of[6], of[7])};
@@ -230,9 +240,8 @@ class QueryTile {
     const u32 values = keys + kTileBytes;
     wide_begin();
 #pragma unroll
-    for (int step = 0; step < kScored / 16; ++step)
-      wide_multiply_turned(bf16{}, sum_, weights[step],
-                           shared_matrix(values, step * 2 * kKeysStride, kKeysStride, 128));
+    for (int step = 0; step < kKeys / 16; ++step)
+      wide_multiply_turned(bf16{}, sum_, weights[step], shared_matrix(values, step * 2 * kStride, kStride, kLeading));
     wide_commit();
     wide_wait<0>();
   }
@@ -294,10 +303,25 @@ class QueryTile {
       const int row = this->row() + 8 * i, t = this->t() + token_of(row), head = row % kHeads;
       if (token_of(row) >= tokens()) continue;
       const f32 share = fast_divide(1.0f, total_[i]);
-      const i64 begin = (i64(t) * G * kHeads + g() * kHeads + head) * D + team() * kHalf * 8 + lane() % 4 * 2;
+      const int column = (g() * kHeads + head) * D + team() * kHalf * 8;
+      if constexpr (kIsBlocked<decltype(args.y)> && kHalf % 4 == 0) {
+        using Half = Pair<HalfOf<decltype(args.y)>>;
 #pragma unroll
-      for (int e = 0; e < kHalf; ++e)
-        put_pair(args.y, begin + 8 * e, sum_[4 * e + 2 * i] * share, sum_[4 * e + 2 * i + 1] * share, args.epoch);
+        for (int block = 0; block < kHalf / 4; ++block) {
+          u32 pairs[4];
+#pragma unroll
+          for (int j = 0; j < 4; ++j) {
+            const f32* const of = sum_ + 4 * (4 * block + j) + 2 * i;
+            pairs[j] = Half::of(of[0] * share, of[1] * share);
+          }
+          put_block_of_row(args.y, t, column + block * row_blocks::kColumns, pairs);
+        }
+      } else {
+        const i64 begin = i64(t) * G * kHeads * D + column + lane() % 4 * 2;
+#pragma unroll
+        for (int e = 0; e < kHalf; ++e)
+          put_pair(args.y, begin + 8 * e, sum_[4 * e + 2 * i] * share, sum_[4 * e + 2 * i + 1] * share, args.epoch);
+      }
     }
   }
 

@@ -118,6 +118,19 @@ inline T warp_all(T value, Combine combine) {
   return value;
 }
 
+/// The same of several values at once, which takes hardly longer than one.
+template <class T, int kCount, class Combine>
+inline void warp_all_of(T (&values)[kCount], Combine combine) {
+#pragma unroll
+  for (int apart = kWarpLanes / 2; apart > 0; apart /= 2) {
+    T others[kCount];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) others[i] = from_lane(values[i], apart);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) values[i] = combine(values[i], others[i]);
+  }
+}
+
 /// What each warp has of a reduction of the block.
 template <class T>
 using OfWarps = T[kWarps];

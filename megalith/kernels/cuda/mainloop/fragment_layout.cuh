@@ -57,6 +57,21 @@ inline constexpr bool kIsBlocked = false;
 template <class T, i64 kRows, i64 kColumns>
 inline constexpr bool kIsBlocked<Blocked<T, kRows, kColumns>> = true;
 
+/// Of a row, of 32 columns from `column` on that are a block's, what a lane has: columns 8 j + lane % 4 * 2 and the next as
+/// pairs[j]. It lies together where the tensor cores read it.
+template <Half T, i64 kRows, i64 kColumns>
+inline void put_block_of_row(Blocked<T, kRows, kColumns> to, int row, int column, const u32 (&pairs)[4]) {
+  const auto at = [&](int of_column) {
+    return to.at + row_blocks::index(static_cast<u32>(row), static_cast<u32>(column + of_column), kRows);
+  };
+  if constexpr (row_blocks::are_shared(kRows)) {
+    *reinterpret_cast<uint4*>(at(lane() % 4 * 2)) = {pairs[0], pairs[1], pairs[2], pairs[3]};
+  } else {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) *reinterpret_cast<u32*>(at(8 * j + lane() % 4 * 2)) = pairs[j];
+  }
+}
+
 /// By a warp, of the first `count` of 16 rows from `row` on that begin a tile of a block, 32 columns from `column` on: a lane
 /// has of rows lane / 4 and eight further columns 8 j + lane % 4 * 2 and the next, as pairs[j][0] and pairs[j][1]. What it has
 /// of a row lies together where the tensor cores read it; else of all 16 two lanes exchange what they have, so each writes 32
@@ -66,21 +81,11 @@ inline void put_tile(Blocked<T, kRows, kColumns> to, int row, int column, int co
   const auto at = [&](int of_row, int of_column) {
     return to.at + row_blocks::index(static_cast<u32>(row + of_row), static_cast<u32>(column + of_column), kRows);
   };
-  if constexpr (row_blocks::are_shared(kRows)) {
+  if (row_blocks::are_shared(kRows) || count < row_blocks::kRows) {
 #pragma unroll
     for (int half = 0; half < 2; ++half)
       if (const int of_lane = lane() / 4 + 8 * half; of_lane < count)
-        *reinterpret_cast<uint4*>(at(of_lane, lane() % 4 * 2)) = {pairs[0][half], pairs[1][half], pairs[2][half],
-                                                                  pairs[3][half]};
-    return;
-  }
-  if (count < row_blocks::kRows) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half)
-#pragma unroll
-      for (int j = 0; j < 4; ++j)
-        if (lane() / 4 + 8 * half < count)
-          *reinterpret_cast<u32*>(at(lane() / 4 + 8 * half, 8 * j + lane() % 4 * 2)) = pairs[j][half];
+        put_block_of_row(to, row + of_lane, column, {pairs[0][half], pairs[1][half], pairs[2][half], pairs[3][half]});
     return;
   }
   const bool is_odd = lane() % 2 != 0;
