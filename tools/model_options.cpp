@@ -99,7 +99,8 @@ void ModelOptions::declare(Arguments& arguments, const char* context, const char
   arguments.text("--speculative-config", speculative_config, "JSON",
                  "the same in one, as vLLM has it: {\"model\": DIR, \"num_speculative_tokens\": N}, or {\"method\": "
                  "\"ngram\", \"num_speculative_tokens\": N, \"prompt_lookup_min\": M}");
-  arguments.integer("--draft-match", draft_match, "tokens that must have stood there before for a guess (3)", 1, 16);
+  arguments.integer("--draft-match", draft_match, "tokens that must have stood there before for a guess (3)", 1,
+                    batch::kLongestMatch);
   arguments.integer("--page-size,--block-size", page_size, "positions per page of the KV cache (16)", 1, 65536);
   arguments.integer("--num-pages", num_pages,
                     "pages of the KV cache, for all requests (0: enough for the longest sequences)", 0, 1 << 30, 0);

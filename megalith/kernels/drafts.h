@@ -3,8 +3,14 @@
 // since weights are read once for all. What is sampled behind each is what would have been sampled anyway, by the same random
 // number: so as many drafts hold as are what was sampled before them, and no sequence is another one for it.
 //
-// Of all places whose tokens are those at the end of the sequence the one counts where most are, of equals the last. Or a smaller model
-// makes drafts (kernels/cpu/draft_model.h); `advance` only says how many then.
+// Of all places whose tokens are those at the end of the sequence the one counts where most are, of equals the last: what a suffix
+// automaton of the sequence would find that also knew the last place of each of its states. All places are looked at each time instead,
+// from the last to the first, which takes no memory and, on a GPU, a load for each 512 tokens of the sequence. An automaton would grow by a
+// token at a time in tables some fifteen times as large as the sequence (two states and three edges for each token), prompts included, by
+// trips to memory one behind the other. More than kLongestMatch equal tokens count as so many: that bounds what a sequence can cost that
+// was made to cost much.
+//
+// Or a smaller model makes drafts (kernels/cpu/draft_model.h); `advance` only says how many then.
 //
 // How many drafts a request has follows from what came of its last ones. It may have all that there may be at first. After an
 // iteration in which all of its drafts were right it may have twice as many and one; otherwise half of what it might have had and
@@ -18,28 +24,42 @@
 
 namespace megalith::kernels {
 
-/// A place in a sequence of at most 2^27 tokens: how many tokens up to there are those at its end, and the position of the last one.
+/// A place in a sequence of at most 2^25 tokens: how many tokens up to there are those at its end, and the position of the last one.
 /// Of two places the better one is the larger number; 0 is none.
 using DraftMatch = unsigned;
-constexpr int match_length(DraftMatch match) { return static_cast<int>(match >> 27); }
-constexpr int match_end(DraftMatch match) { return static_cast<int>(match & ((1u << 27) - 1)); }
+constexpr int kMatchEndBits = 25;
+static_assert(batch::kLongestMatch < 1 << (32 - kMatchEndBits));
+constexpr int match_length(DraftMatch match) { return static_cast<int>(match >> kMatchEndBits); }
+constexpr int match_end(DraftMatch match) { return static_cast<int>(match & ((1u << kMatchEndBits) - 1)); }
 
 constexpr DraftMatch better_match(DraftMatch a, DraftMatch b) { return a > b ? a : b; }
 
-/// `token(s)`: number s of `length`. `end`: a position before the last one, where the last token stands, too.
+constexpr DraftMatch match_of(int same, int end) {
+  return static_cast<DraftMatch>(same) << kMatchEndBits | static_cast<DraftMatch>(end);
+}
+
+/// `token(s)`: number s of `length`. `end`: a position before the last one and before that of `best`, where the last token stands, too.
+/// Whether it may be the better one: then it has more tokens, so the first of these that `best` has not is looked at.
 template <class Token>
-constexpr DraftMatch match_at(Token token, int length, int end) {
+constexpr bool may_be_better(Token token, int length, int end, DraftMatch best) {
+  const int least = match_length(best);
+  return least < batch::kLongestMatch && least <= end && token(end - least) == token(length - 1 - least);
+}
+/// How many tokens up to there are those at the end, one after the other.
+template <class Token>
+constexpr int same_tokens(Token token, int length, int end) {
   int same = 1;
   while (same < batch::kLongestMatch && same <= end && token(end - same) == token(length - 1 - same)) ++same;
-  return static_cast<DraftMatch>(same) << 27 | static_cast<DraftMatch>(end);
+  return same;
 }
 
 /// The best place in a sequence of `length` tokens, by one thread: 0 if fewer than `least` tokens are those at its end.
 template <class Token>
 constexpr DraftMatch find_match(Token token, int length, int least) {
   DraftMatch best = 0;
-  for (int end = length - 2; end >= 0 && match_length(best) < batch::kLongestMatch; --end)
-    if (token(end) == token(length - 1)) best = better_match(best, match_at(token, length, end));
+  for (int end = length - 2; end >= match_length(best) && match_length(best) < batch::kLongestMatch; --end)
+    if (token(end) == token(length - 1) && may_be_better(token, length, end, best))
+      best = better_match(best, match_of(same_tokens(token, length, end), end));
   return match_length(best) >= least ? best : 0;
 }
 

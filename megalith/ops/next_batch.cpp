@@ -4,6 +4,7 @@
 
 #include "megalith/base/error.h"
 #include "megalith/graph/operator.h"
+#include "megalith/kernels/drafts.h"
 #include "megalith/kernels/next_batch_layout.h"
 #include "megalith/loop/interpret.h"
 #include "megalith/ops/draft_reference.h"
@@ -89,7 +90,7 @@ class NextBatchReference {
     const auto [begin, same] =
         find_draft_place([&](int64_t s) { return token(request, s); }, whole("step", request) + 1, least_match_);
     if (begin > 0)
-      slot(3, r) = static_cast<double>(same << 27 | (begin - 1)) - (same >= 16 ? 4294967296.0 : 0);  // 32 bits
+      slot(3, r) = static_cast<int32_t>(kernels::match_of(static_cast<int>(same), static_cast<int>(begin - 1)));
     return begin;
   }
 

@@ -112,7 +112,7 @@ struct LoadRange {
 [[maybe_unused]] constexpr int kPatience = 16;
 /// Drafts of a request, at most.
 [[maybe_unused]] constexpr int kMaxDrafts = 15;
-/// Tokens that are compared to find drafts, at most.
-[[maybe_unused]] constexpr int kLongestMatch = 16;
+/// Tokens that are compared to find drafts, at most (kernels/drafts.h).
+[[maybe_unused]] constexpr int kLongestMatch = 64;
 
 }  // namespace megalith::batch

@@ -8,8 +8,8 @@ from megalith._megalith import UserError
 from megalith.arguments import shown, whole
 from megalith.dtensor import Storage
 
-LONGEST_NGRAM = 16  # tokens that are compared, at most: runtime/batch.h, kLongestMatch
-LONGEST_SEQUENCE = 2**27  # in which drafts are looked for: kernels/drafts.h
+LONGEST_NGRAM = 64  # tokens that are compared, at most: runtime/batch.h, kLongestMatch
+LONGEST_SEQUENCE = 2**25  # in which drafts are looked for: kernels/drafts.h
 
 
 class PromptLookup(NamedTuple):

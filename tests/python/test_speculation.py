@@ -188,7 +188,7 @@ def no_configuration(script):
 
 
 def a_long_ngram(script):
-    PersistentKernel(spec_decode_config=mi.speculative.PromptLookupConfig(ngram_size=17))
+    PersistentKernel(spec_decode_config=mi.speculative.PromptLookupConfig(ngram_size=65))
 
 
 def another_configuration(script):
@@ -271,7 +271,7 @@ def compiles_without_verification(script):
     [
         (lookahead, r'\[PersistentKernel\] .* the method "lookahead", for which MPK has a name and no layers'),
         (no_configuration, r"\[PersistentKernel\] spec_decode_config is 'promptlookup', want None or what"),
-        (a_long_ngram, r"\[PersistentKernel\] ngram_size is 17, want"),
+        (a_long_ngram, r"\[PersistentKernel\] ngram_size is 65, want"),
         (another_configuration, r"ngram_size is 2, but the kernel's spec_decode_config has 3: want the same"),
         (other_tokens, r'tokens "best" is not the meta tensor "tokens"'),
         (drafts_twice, r"\[find_ngram_partial_layer\] the kernel has drafts already"),
