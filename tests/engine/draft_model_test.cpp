@@ -7,6 +7,7 @@
 #include <random>
 
 #include "base/temporary_folder.h"
+#include "engine/draft_cases.h"
 #include "megalith/base/error.h"
 #include "megalith/base/file.h"
 #include "megalith/engine/async_engine.h"
@@ -74,14 +75,7 @@ std::vector<Request> some_requests(size_t count) {
   for (size_t r = 0; r < count; ++r) {
     requests[r].prompt.resize(1 + random() % 40);
     for (int& token : requests[r].prompt) token = static_cast<int>(random() % 501);
-    requests[r].max_new_tokens = r % 5 == 4 ? static_cast<int64_t>(1 + random() % 3) : 40;
-    requests[r].ignore_stop_tokens = r % 3 != 2;
-    requests[r].logprobs = true;
-    Sampling& sampling = requests[r].sampling;
-    sampling.seed = r;
-    if (r % 4 == 1) sampling.temperature = 0.7f;
-    if (r % 4 == 2) sampling = {.temperature = 0.9f, .top_p = 0.9f, .top_k = 20, .seed = r};
-    if (r % 4 == 3) sampling = {.repetition_penalty = 1.1f, .presence_penalty = 0.1f, .frequency_penalty = 0.05f};
+    ask_in_a_way_of_its_own(requests[r], r, random);
   }
   return requests;
 }
@@ -92,9 +86,8 @@ TEST(DraftModel, LeavesTokensAsTheyAre) {
   for (const size_t count : {1, 3, 6}) {
     const std::vector<Request> requests = some_requests(count);
     const Generation wanted = plain.generate(requests), given = drafting.generate(requests);
-    EXPECT_EQ(wanted.tokens, given.tokens) << count;
-    EXPECT_EQ(wanted.logprobs, given.logprobs) << count;
-    EXPECT_EQ(wanted.reasons, given.reasons) << count;
+    SCOPED_TRACE(count);
+    expect_same_sequences(given, wanted);
     EXPECT_GT(given.drafted, 10u) << count;
   }
 }
@@ -127,47 +120,19 @@ TEST(DraftModel, IsRightIfItIsMadeUpAsTheModelItself) {
   }
 }
 
-/// How many drafts there are, and how many are right, of a sequence that the large model makes of `request`, with drafts that the
-/// small one makes greedily behind each of its beginnings.
-struct Counts {
-  uint64_t drafts = 0, accepted = 0;
-  bool operator==(const Counts&) const = default;
-};
-Counts count_slowly(const std::vector<int>& prompt, const std::vector<int>& made, Engine& small) {
-  Counts counts;
-  int64_t allowed = kDrafts;
-  std::vector<int> known = prompt;
-  known.push_back(made[0]);
-  for (size_t at = 1; at < made.size();) {
-    // The last token is the large model's in any case.
-    const int64_t room = static_cast<int64_t>(made.size() - at) - 1, drafts = std::min(room, allowed);
-    int64_t accepted = 0;
-    if (drafts > 0) {
-      const Generation guessed =
-          small.generate({{.prompt = known, .max_new_tokens = drafts, .ignore_stop_tokens = true}});
-      while (accepted < drafts &&
-             guessed.tokens[0][static_cast<size_t>(accepted)] == made[at + static_cast<size_t>(accepted)])
-        ++accepted;
-      allowed = accepted == drafts ? std::min<int64_t>(kDrafts, 2 * allowed + 1)
-                                   : std::max<int64_t>((allowed + accepted) / 2, 1);
-    }
-    counts.drafts += static_cast<uint64_t>(drafts);
-    counts.accepted += static_cast<uint64_t>(accepted);
-    for (int64_t i = 0; i <= accepted; ++i) known.push_back(made[at++]);
-  }
-  return counts;
-}
-
 TEST(DraftModel, HasAsManyRightDraftsAsASlowReferenceCounts) {
   const SmallModel folder(11);
   Engine drafting(test::kTinyModel, options_of(6, folder.path())), small(folder.path(), options_of(6, ""));
-  Counts total;
+  // What the small one makes greedily behind each beginning.
+  const auto guess = [&](const std::vector<int>& known, int64_t count) {
+    return small.generate({{.prompt = known, .max_new_tokens = count, .ignore_stop_tokens = true}}).tokens[0];
+  };
+  DraftCounts total;
   for (const Request& request : some_requests(8)) {
     const Generation given = drafting.generate({request});
     if (given.reasons[0] == batch::kStopToken) continue;  // what it would have had behind that is not known
-    const Counts found = {given.drafted, given.accepted}, wanted = count_slowly(request.prompt, given.tokens[0], small);
-    EXPECT_EQ(found, wanted) << found.drafts << " " << wanted.drafts << " " << found.accepted << " " << wanted.accepted;
-    total.drafts += found.drafts, total.accepted += found.accepted;
+    EXPECT_EQ(draft_counts(given), count_slowly(request.prompt, given.tokens[0], kDrafts, 1, guess));
+    total += draft_counts(given);
   }
   EXPECT_GT(total.accepted, 10u);
   EXPECT_GT(total.drafts, total.accepted + 20);

@@ -5,8 +5,10 @@
 #include <random>
 
 #include "base/temporary_folder.h"
+#include "engine/draft_cases.h"
 #include "megalith/base/error.h"
 #include "megalith/engine/engine.h"
+#include "megalith/ops/draft_reference.h"
 #include "support/models.h"
 
 namespace megalith::engine {
@@ -23,20 +25,13 @@ std::vector<Request> repeating_requests(size_t count) {
     std::vector<int> part(period);
     for (int& token : part) token = static_cast<int>(random() % 60);
     for (size_t i = 0; i < length; ++i) requests[r].prompt.push_back(part[i % period]);
-    requests[r].max_new_tokens = r % 5 == 4 ? static_cast<int64_t>(1 + random() % 3) : 40;
-    requests[r].ignore_stop_tokens = r % 3 != 2;
-    requests[r].logprobs = true;
-    Sampling& sampling = requests[r].sampling;
-    sampling.seed = r;
-    if (r % 4 == 1) sampling.temperature = 0.7f;
-    if (r % 4 == 2) sampling = {.temperature = 0.9f, .top_p = 0.9f, .top_k = 20, .seed = r};
+    ask_in_a_way_of_its_own(requests[r], r, random);
     // Some may end only where others would have, or have tokens that they would not have had.
     if (r % 6 == 1)
       requests[r].stop_token_ids = {part[0], part[1], 7},
       requests[r].min_tokens = std::min<int64_t>(12, requests[r].max_new_tokens);
     if (r % 6 >= 4) requests[r].logit_bias = {{part[0], -1.5f}, {part[1], 2.0f}, {part[2], 2.5f}};
     if (r % 5 == 3) requests[r].bad_words = {{part[0], part[1], part[2]}, {part[1]}};
-    if (r % 4 == 3) sampling = {.repetition_penalty = 1.1f, .presence_penalty = 0.1f, .frequency_penalty = 0.05f};
   }
   return requests;
 }
@@ -62,9 +57,8 @@ TEST(Drafts, LeaveTokensAsTheyAre) {
   for (const size_t count : {1, 3, 12, 20}) {
     const std::vector<Request> requests = repeating_requests(count);
     const Generation wanted = plain.generate(requests), given = drafting.generate(requests);
-    EXPECT_EQ(wanted.tokens, given.tokens) << count;
-    EXPECT_EQ(wanted.logprobs, given.logprobs) << count;
-    EXPECT_EQ(wanted.reasons, given.reasons) << count;
+    SCOPED_TRACE(count);
+    expect_same_sequences(given, wanted);
     EXPECT_EQ(wanted.drafted, 0u);
     EXPECT_GT(given.accepted, 2u) << count;
     EXPECT_GE(given.drafted, given.accepted);
@@ -126,6 +120,37 @@ TEST(Drafts, AreAsManyAsWereRightLately) {
   EXPECT_GT(repeating.accepted, 165u);
   EXPECT_LE(repeating.drafted, repeating.accepted + 7);  // of the first step, by the prompt
   EXPECT_LE(repeating.draft_steps, 26u);
+}
+
+TEST(Drafts, AreThoseOfASlowReference) {
+  constexpr int kDrafts = 7;
+  const ExactProducts products;
+  Engine engine(test::kTinyModel, options_of(1, kDrafts));
+  // What stood behind the longest match, which has two tokens at least.
+  const auto guess = [](const std::vector<int>& known, int64_t count) {
+    const auto length = static_cast<int64_t>(known.size());
+    const int64_t begin =
+        ops::find_draft_place([&](int64_t s) { return known[static_cast<size_t>(s)]; }, length, 2).begin;
+    std::vector<int> drafts;
+    for (int64_t i = 0; i < count && begin > 0; ++i)
+      drafts.push_back(known[static_cast<size_t>(begin + i % (length - begin))]);
+    return drafts;
+  };
+  DraftCounts total;
+  uint64_t num_whole = 0;
+  for (Request& request : repeating_requests(24)) {
+    // Of few tokens, so that some drafts are wrong, and some are only guessed.
+    request.allowed_token_ids = {5, 9, 11};
+    request.logit_bias.clear(), request.bad_words.clear(), request.stop_token_ids.clear();
+    request.ignore_stop_tokens = true, request.max_new_tokens = 150;
+    const Generation given = engine.generate({request});
+    EXPECT_EQ(draft_counts(given), count_slowly(request.prompt, given.tokens[0], kDrafts, 0, guess));
+    total += draft_counts(given);
+    num_whole += given.drafted == given.accepted;
+  }
+  EXPECT_GT(total.accepted, 300u);
+  EXPECT_GT(total.drafts, total.accepted + 100);
+  EXPECT_LT(num_whole, 20u);
 }
 
 TEST(Drafts, AreNotSoMany) {
