@@ -46,6 +46,7 @@ Command verify_command();
 Command loops_command();
 Command devices_command();
 Command bench_load_command();
+Command bench_arrival_command();
 Command bench_soak_command();
 Command logits_command();
 Command cache_command();
@@ -54,11 +55,12 @@ Command version_command();
 
 /// In the order of the help.
 inline std::vector<Command> all_commands() {
-  return {run_command(),          chat_command(),        serve_command(),         bench_command(),
-          bench_kernel_command(), bench_graph_command(), bench_latency_command(), bench_serve_command(),
-          bench_load_command(),   bench_soak_command(),  profile_command(),       compile_command(),
-          inspect_command(),      verify_command(),      logits_command(),        devices_command(),
-          loops_command(),        cache_command(),       doctor_command(),        version_command()};
+  return {run_command(),           chat_command(),        serve_command(),         bench_command(),
+          bench_kernel_command(),  bench_graph_command(), bench_latency_command(), bench_serve_command(),
+          bench_arrival_command(), bench_load_command(),  bench_soak_command(),    profile_command(),
+          compile_command(),       inspect_command(),     verify_command(),        logits_command(),
+          devices_command(),       loops_command(),       cache_command(),         doctor_command(),
+          version_command()};
 }
 
 }  // namespace megalith::tools

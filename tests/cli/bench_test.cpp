@@ -351,6 +351,21 @@ TEST(Profile, OfAPromptLooksAtItsChunks) {
   EXPECT_THAT(behind.err, HasSubstr("add --load-format dummy"));
 }
 
+TEST(BenchArrival, TellsHowSoonRequestsBeginAndAreGone) {
+  const CommandResult result = megalith_command(
+      {"bench", "arrival", kStoryteller, "--requests", "20", "-t", "1", "-c", "256", "--max-batch", "2"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const std::string figures = " +p50 +[0-9.]+ us +p99 +[0-9.]+ +most +[0-9.]+\n";
+  EXPECT_THAT(result.out,
+              ContainsRegex("a step" + figures + "submit to the iteration with it" + figures +
+                            "  [0-9]+ of 20 came too late for the next iteration, at most [0-9.]+ us before "
+                            "it began\nabort to its pages being free" +
+                            figures));
+  const CommandResult brief = megalith_command({"bench", "arrival", kStoryteller, "--input-len", "200", "-c", "256"});
+  EXPECT_EQ(brief.code, 1);
+  EXPECT_THAT(brief.err, HasSubstr("--max-seq-len is 256, want at least 64 tokens more than --input-len"));
+}
+
 TEST(BenchSoak, MakesTheSameTextsUntilThereAreEnoughSteps) {
   const CommandResult result =
       megalith_command({"bench", "soak", kStoryteller, "--steps", "50", "--output-len", "20", "-t", "2", "-c", "256"});

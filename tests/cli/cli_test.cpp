@@ -11,10 +11,10 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-const std::vector<std::string> kVerbs = {"run",         "chat",          "serve",       "bench",      "bench kernel",
-                                         "bench graph", "bench latency", "bench serve", "bench load", "bench soak",
-                                         "profile",     "compile",       "inspect",     "verify",     "logits",
-                                         "devices",     "loops",         "cache",       "doctor",     "version"};
+const std::vector<std::string> kVerbs = {
+    "run",         "chat",          "serve",      "bench",      "bench kernel", "bench graph", "bench latency",
+    "bench serve", "bench arrival", "bench load", "bench soak", "profile",      "compile",     "inspect",
+    "verify",      "logits",        "devices",    "loops",      "cache",        "doctor",      "version"};
 
 std::vector<std::string> words_of(const std::string& verb, std::vector<std::string> words = {}) {
   std::istringstream text(verb);
@@ -70,7 +70,7 @@ TEST(Help, TellsTheDefaultsOfThisCommandAndItsKin) {
   EXPECT_THAT(bench,
               AllOf(HasSubstr("2K is 2048 (0 or -1: as long as the tests need)"),
                     HasSubstr("requests at a time (0: one)"), HasSubstr("the same seed gives the same text (0)")));
-  for (const char* kin : {"kernel", "graph", "latency", "serve", "load", "soak"})
+  for (const char* kin : {"kernel", "graph", "latency", "serve", "arrival", "load", "soak"})
     EXPECT_THAT(bench, HasSubstr(std::string("\n  megalith bench ") + kin));
   const std::string run = megalith_command({"run", "--help"}).out;
   EXPECT_THAT(run, AllOf(HasSubstr("(0 or -1: the model's limit, at most 4096)"),
