@@ -73,8 +73,9 @@ fuzz:  ## a minute of fuzzing for each reader of files that nobody vouches for
 	@tools/setup.sh fuzz
 	@tools/run_fuzz.sh 60
 
-soak: build  ## 100,000 requests that come, share prompts and hang up at random; TARGET=cuda on a GPU
-	@$(MEGALITH) bench soak $(MODEL) --requests 100000 --target $(TARGET) --max-batch 64 -c 512 --batch-invariant -v
+REQUESTS ?= 100000
+soak: build  ## 100,000 requests that come, share prompts and hang up at random; TARGET=cuda on a GPU, DRAFTS=7 with drafts
+	@$(MEGALITH) bench soak $(MODEL) --requests $(REQUESTS) --target $(TARGET) --max-batch 64 -c 512 --batch-invariant -v $(if $(DRAFTS),--draft-tokens $(DRAFTS))
 
 random-loops: build  ## 100,000 random loop kernels under random schedules, and as many wrong ones: a night
 	@$(MEGALITH) loops --random 100000

@@ -388,6 +388,17 @@ TEST(BenchSoak, HasRequestsThatComeAndGo) {
   EXPECT_THAT(result.out, testing::HasSubstr("pages in use 0 of 24, 0 were; "));
 }
 
+// Alone they have none.
+TEST(BenchSoak, HasRequestsWithDraftsThatComeAndGo) {
+  const CommandResult result =
+      megalith_command({"bench", "soak", kStoryteller, "--requests", "60", "--max-batch", "4", "--num-pages", "24",
+                        "-t", "1", "-c", "128", "--batch-invariant", "--draft-tokens", "4"});
+  ASSERT_EQ(result.code, 0) << result.out << result.err;
+  EXPECT_THAT(result.out, HasSubstr("with other tokens than alone 0, with other log-probabilities 0\n"));
+  EXPECT_THAT(result.out, ContainsRegex("  drafts [1-9][0-9]* times, [1-9][0-9]* tokens, [1-9][0-9]* of them right\n"));
+  EXPECT_THAT(result.out, HasSubstr("pages in use 0 of 24, 0 were; "));
+}
+
 TEST(Logits, AreThoseOfEachTokenAndOnlyOfThoseBeforeIt) {
   const TemporaryFolder folder;
   auto logits_of = [&](const std::string& tokens) {
