@@ -135,12 +135,12 @@ TEST_F(FaultsTest, ACardThatIsGoneIsNotAFullOne) {
 TEST_F(FaultsTest, AContextThatAKernelEndedStaysDead) {
   const runtime::CudaContextGuard context(0);
   const runtime::DeviceMemory memory(64, "the arena");
-  fake.failures["cuStreamQuery"] = 700;
+  fake.failures["cuStreamSynchronize"] = 700;
   const CudaDriver& driver = CudaDriver::get();
   CudaStream stream = nullptr;
   driver.check(driver.stream_create(&stream, 1), "making a stream");
   EXPECT_THAT(
-      message_of<SystemError>([&] { driver.check(driver.stream_query(stream), "running \"storyteller\""); }),
+      message_of<SystemError>([&] { driver.check(driver.stream_synchronize(stream), "running \"storyteller\""); }),
       AllOf(StartsWith("[cuda] running \"storyteller\" failed: CUDA_ERROR_ILLEGAL_ADDRESS"),
             HasSubstr("every later call of this process fails alike: start it again"), HasSubstr("compute-sanitizer")));
   char byte = 0;

@@ -122,7 +122,6 @@ void CudaDriver::bind_all() {
   library.bind(copy_to_host_async, "cuMemcpyDtoHAsync_v2");
   library.bind(stream_create, "cuStreamCreate");
   library.bind(stream_destroy, "cuStreamDestroy_v2");
-  library.bind(stream_query, "cuStreamQuery");
   library.bind(stream_synchronize, "cuStreamSynchronize");
   library.bind(stream_wait, "cuStreamWaitEvent");
   library.bind(event_create, "cuEventCreate");

@@ -70,7 +70,6 @@ struct CudaDriver {
   CudaCode (*copy_to_host_async)(void*, CudaAddress, size_t, CudaStream);
   CudaCode (*stream_create)(CudaStream*, unsigned);
   CudaCode (*stream_destroy)(CudaStream);
-  CudaCode (*stream_query)(CudaStream);
   CudaCode (*stream_synchronize)(CudaStream);
   CudaCode (*stream_wait)(CudaStream, CudaEvent, unsigned);
   CudaCode (*event_create)(CudaEvent*, unsigned);

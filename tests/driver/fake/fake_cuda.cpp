@@ -252,13 +252,6 @@ Code cuStreamDestroy_v2(void* stream) {
   --state.num_owned;
   return delete static_cast<Stream*>(stream), 0;
 }
-Code cuStreamQuery(void* stream) {
-  FAKE("cuStreamQuery");
-  auto& on = *static_cast<Stream*>(stream);
-  if (on.work.empty()) return 0;
-  run_until(on, on.work.front().ticket);  // a step on for whoever asks
-  return kNotReady;
-}
 Code cuStreamSynchronize(void* stream) {
   FAKE("cuStreamSynchronize");
   if (stream == nullptr) return 0;  // the default stream: whatever it does is done at once
