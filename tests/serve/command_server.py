@@ -10,6 +10,7 @@ import signal
 import struct
 import subprocess
 import threading
+import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 COMMAND = os.environ["MEGALITH_COMMAND"]
@@ -54,6 +55,21 @@ class Server:
         self.url = found[1]
         self.address = self.url.removeprefix("http://")
         self.options = {"base_url": self.url + "/v1", "api_key": key, "timeout": 120}
+
+    def client(self, **options):
+        """A client of OpenAI's."""
+        import openai  # which not all that use a server have
+
+        return openai.OpenAI(**{**self.options, **options})
+
+    def load(self):
+        """Requests at work."""
+        return json.load(urllib.request.urlopen(self.url + "/load"))["server_load"]
+
+    def tokens_of(self, text):
+        body = json.dumps({"prompt": text}).encode()
+        asked = urllib.request.Request(self.url + "/tokenize", body, {"Content-Type": "application/json"})
+        return json.load(urllib.request.urlopen(asked))["tokens"]
 
     def end(self, how=signal.SIGTERM):
         self.process.send_signal(how)

@@ -2,11 +2,9 @@
 tools/serve_suites.sh; a server that repeats what it is told (echo/echo_server.cpp) is named by MEGALITH_ECHO."""
 
 import asyncio
-import os
 
 import openai
 import pytest
-from command_server import Server
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate
@@ -18,13 +16,6 @@ STORY = "Once upon a time"
 
 def chat_with(server, model, **options):
     return ChatOpenAI(base_url=server.url + "/v1", api_key="none", model=model, max_retries=0, stream_usage=True, **options)
-
-
-@pytest.fixture(scope="module")
-def server():
-    server = Server()
-    yield server
-    assert server.end() == 0
 
 
 @pytest.fixture
@@ -99,13 +90,8 @@ CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome", "days": 2
 
 
 @pytest.fixture(scope="module")
-def echo():
-    if "MEGALITH_ECHO" not in os.environ:
-        pytest.skip("no echo_server: make test builds it")
-    server = Server("hermes", words=(os.environ["MEGALITH_ECHO"],))
-    yield chat_with(server, "echo")
-    server.process.stdin.close()
-    assert server.process.wait(60) == 0
+def echo(echo_server):
+    return chat_with(echo_server, "echo")
 
 
 def test_calls_of_tools(echo):

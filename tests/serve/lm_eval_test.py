@@ -6,10 +6,9 @@ import os
 import pathlib
 import subprocess
 import sys
-import urllib.request
 
 import pytest
-from command_server import ROOT, Server, logprobs_of
+from command_server import ROOT, logprobs_of
 
 BEGINNINGS = (
     "Once upon a time there was a little",
@@ -29,13 +28,6 @@ doc_to_choice: "{{ends}}"
 doc_to_target: 0
 metric_list: [{metric: acc}]
 """
-
-
-@pytest.fixture(scope="module")
-def server():
-    server = Server()
-    yield server
-    assert server.end() == 0
 
 
 @pytest.mark.parametrize("concurrent", (1, 8))
@@ -64,15 +56,9 @@ def test_log_likelihoods(server, tmp_path, concurrent):
             assert is_greedy == wanted_greedy
 
 
-def tokens_of(server, text):
-    body = json.dumps({"prompt": text}).encode()
-    asked = urllib.request.Request(server.url + "/tokenize", body, {"Content-Type": "application/json"})
-    return json.load(urllib.request.urlopen(asked))["tokens"]
-
-
 def expected(server, beginning, end):
     """The log-likelihood of `end`, and whether each of its tokens is the most probable one."""
-    tokens, first = tokens_of(server, beginning + end), len(tokens_of(server, beginning))
+    tokens, first = server.tokens_of(beginning + end), len(server.tokens_of(beginning))
     told = logprobs_of(tokens)
     places = [(told[i - 1], tokens[i]) for i in range(first, len(tokens))]
     return sum(row[token] for row, token in places), all(row[token] == max(row) for row, token in places)

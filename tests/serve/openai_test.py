@@ -14,30 +14,12 @@ import time
 import urllib.request
 from typing import Annotated, Literal
 
-import command_server
 import openai
 import pydantic
 import pytest
-from command_server import logprobs_of
+from command_server import Server, logprobs_of
 
 STORY = [{"role": "user", "content": "Once upon a time"}]
-
-
-class Server(command_server.Server):
-    """One that has clients of OpenAI's."""
-
-    def client(self, **options):
-        return openai.OpenAI(**{**self.options, **options})
-
-    def load(self):
-        return json.load(urllib.request.urlopen(self.url + "/load"))["server_load"]
-
-
-@pytest.fixture(scope="module")
-def server():
-    server = Server()
-    yield server
-    assert server.end() == 0
 
 
 @pytest.fixture
@@ -87,16 +69,13 @@ def test_the_same_seed_gives_the_same_text(client):
     assert three[0] == text(1)[0] and len(set(three)) == 3
 
 
-def test_prompts_of_all_forms(client):
+def test_prompts_of_all_forms(server, client):
     def texts(prompt):
         made = client.completions.create(model="storyteller", prompt=prompt, max_tokens=8, temperature=0)
         assert [choice.index for choice in made.choices] == list(range(len(made.choices)))
         return [choice.text for choice in made.choices]
 
-    url = str(client.base_url).removesuffix("/v1/") + "/tokenize"
-    body = json.dumps({"prompt": "The wolf"}).encode()
-    asked = urllib.request.Request(url, body, {"Content-Type": "application/json"})
-    ids = json.load(urllib.request.urlopen(asked))["tokens"]
+    ids = server.tokens_of("The wolf")
     (once,) = texts("The wolf")
     assert texts(ids) == [once]
     assert texts([ids, ids]) == texts(["The wolf", "The wolf"]) == [once, once]
@@ -135,9 +114,7 @@ def test_logprobs(client):
 def test_logprobs_of_the_prompt(server, client):
     """Those of `megalith logits`, whoever else is asked at the time, in both interfaces and in both forms."""
     text = "Once upon a time there was a little girl who lived in a small house by the forest."
-    body = json.dumps({"prompt": text}).encode()
-    asked = urllib.request.Request(server.url + "/tokenize", body, {"Content-Type": "application/json"})
-    tokens = json.load(urllib.request.urlopen(asked))["tokens"]
+    tokens = server.tokens_of(text)
     wanted = logprobs_of(tokens)
     others = [client.completions.create(model="storyteller", prompt="The king", max_tokens=200, stream=True) for _ in range(3)]
     for more in (dict(max_tokens=0), dict(max_tokens=1), dict(max_tokens=0, n=2), dict(max_tokens=4, stream=True)):
@@ -203,11 +180,8 @@ def test_responses(client):
 
 
 @pytest.fixture(scope="module")
-def echo():
-    server = Server("hermes", words=(os.environ["MEGALITH_ECHO"],))
-    yield server.client()
-    server.process.stdin.close()
-    assert server.process.wait(60) == 0
+def echo(echo_server):
+    return echo_server.client()
 
 
 class Weather(pydantic.BaseModel):
