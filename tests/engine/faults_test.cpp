@@ -195,6 +195,25 @@ std::shared_ptr<const graph::Registry> operators() {
   return registry;
 }
 
+/// A graph of one such operator, whose operands are states.
+graph::Graph graph_of(const char* name, const std::map<std::string, int64_t>& sizes) {
+  const auto registry = operators();
+  const graph::Operator& op = registry->get(name);
+  graph::Graph graph(registry, "one operator");
+  std::vector<graph::TensorId> inputs;
+  graph::NodeOptions options;
+  for (const std::string& size : op.extra_sizes) options.sizes[size] = sizes.at(size);
+  for (const graph::Operand& operand : op.operands) {
+    const graph::TensorId id = graph.state(operand.name, operand.dtype, graph::operand_shape(op, operand, {sizes, {}}));
+    if (operand.role == loop::Role::output)
+      options.outputs[operand.name] = id;
+    else
+      inputs.push_back(id);
+  }
+  graph.add(op.name, "node", inputs, options);
+  return graph;
+}
+
 class LedOutside : public ::testing::TestWithParam<size_t> {};
 INSTANTIATE_TEST_SUITE_P(Operators, LedOutside, ::testing::Range(size_t{0}, std::size(kLed)), [](const auto& number) {
   return std::string(kLed[number.param].op) + "_" + kLed[number.param].operand + std::to_string(number.param);
@@ -202,22 +221,7 @@ INSTANTIATE_TEST_SUITE_P(Operators, LedOutside, ::testing::Range(size_t{0}, std:
 
 TEST_P(LedOutside, IsAnError) {
   const Led& led = kLed[GetParam()];
-  const auto registry = operators();
-  const graph::Operator& op = registry->get(led.op);
-  graph::Graph graph(registry, "led");
-  std::vector<graph::TensorId> inputs;
-  graph::NodeOptions options;
-  for (const std::string& size : op.extra_sizes) options.sizes[size] = led.sizes.at(size);
-  for (const graph::Operand& operand : op.operands) {
-    const graph::TensorId id =
-        graph.state(operand.name, operand.dtype, graph::operand_shape(op, operand, {led.sizes, {}}));
-    if (operand.role == loop::Role::output)
-      options.outputs[operand.name] = id;
-    else
-      inputs.push_back(id);
-  }
-  graph.add(op.name, "node", inputs, options);
-  Bench bench(std::move(graph));
+  Bench bench(graph_of(led.op, led.sizes));
   std::mt19937_64 random(1);
   // Zeros lead nowhere wrong.
   const std::string right = bench.run();
@@ -281,21 +285,7 @@ TEST(Faults, OperatorsOfAScript) {
 
 // What the model's loop keeps to itself can be reached by a graph as well.
 TEST(Faults, TablesOfTheBatchBlock) {
-  const auto registry = ops::builtin();
-  const graph::Operator& op = registry->get("sampling");
-  const std::map<std::string, int64_t> sizes = {{"R", 2}, {"V", 50}, {"N", 3}, {"S", 20}, {"E", 2}, {"M", 2}};
-  graph::Graph graph(registry, "block");
-  std::vector<graph::TensorId> inputs;
-  graph::NodeOptions options;
-  for (const graph::Operand& operand : op.operands) {
-    const graph::TensorId id = graph.state(operand.name, operand.dtype, graph::operand_shape(op, operand, {sizes, {}}));
-    if (operand.role == loop::Role::output)
-      options.outputs[operand.name] = id;
-    else
-      inputs.push_back(id);
-  }
-  graph.add(op.name, "node", inputs, options);
-  Bench bench(std::move(graph));
+  Bench bench(graph_of("sampling", {{"R", 2}, {"V", 50}, {"N", 3}, {"S", 20}, {"E", 2}, {"M", 2}}));
   std::vector<double> penalties(24);
   for (size_t n = 0; n < 3; ++n) penalties[n * 8 + 3] = 1.5;  // repetition
   bench.memory().set("sampling_f32", penalties);

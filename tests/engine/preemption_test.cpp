@@ -56,16 +56,8 @@ ServiceLoad expect_same_as_alone(const EngineOptions& options, const std::vector
   std::vector<Generation> alone;
   for (const Request& request : requests) alone.push_back(engine.generate({request}));
   AsyncEngine service(engine, service_options);
-  ServiceResults results;
-  std::latch all_there{1};  // so that none has ended before another one comes
-  const RequestSink sink = [&all_there, record = results.sink()](RequestId id, const RequestEvent& event) {
-    all_there.wait();
-    record(id, event);
-  };
-  std::vector<RequestId> ids;
-  for (const Request& request : requests) ids.push_back(service.submit(request, sink));
-  all_there.count_down();
-  for (size_t r = 0; r < requests.size(); ++r) expect_same(results.wait(ids[r]), alone[r], r);
+  const std::vector<ServiceResults::Result> results = serve_together(service, requests);
+  for (size_t r = 0; r < requests.size(); ++r) expect_same(results[r], alone[r], r);
   const ServiceLoad load = settled(service);
   EXPECT_EQ(load.pages_used, 0);
   service.clear_prefix_cache();

@@ -4,11 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
-#include <latch>
-#include <numeric>
 #include <random>
 
+#include "engine/model_logprobs.h"
 #include "engine/service_results.h"
 #include "megalith/base/error.h"
 #include "megalith/engine/async_engine.h"
@@ -71,20 +69,12 @@ TEST(PromptLogprobs, AreThoseOfTheModelsLogits) {
     const Request cut{.prompt = {request.prompt.begin(), request.prompt.begin() + static_cast<long>(i) + 1},
                       .max_new_tokens = 1};
     engine.generate({cut});
-    const std::vector<float> row(engine.logits(), engine.logits() + engine.config().vocab_size);
-    const double largest = *std::ranges::max_element(row);
-    double total = 0;
-    for (const float logit : row) total += std::exp(logit - largest);
-    const auto of = [&](int token) { return row[static_cast<size_t>(token)] - largest - std::log(total); };
-    EXPECT_NEAR(told[i].logprob, of(request.prompt[i + 1]), 1e-5) << i;
-    std::vector<int> order(row.size());
-    std::iota(order.begin(), order.end(), 0);
-    std::ranges::stable_sort(order,
-                             [&](int a, int b) { return row[static_cast<size_t>(a)] > row[static_cast<size_t>(b)]; });
+    const ModelLogprobs model(engine);
+    EXPECT_NEAR(told[i].logprob, model.of(request.prompt[i + 1]), 1e-5) << i;
     ASSERT_EQ(told[i].top.size(), 4u);
     for (size_t k = 0; k < 4; ++k) {
-      EXPECT_EQ(told[i].top[k].token, order[k]) << i << ", rank " << k;
-      EXPECT_NEAR(told[i].top[k].logprob, of(order[k]), 1e-5) << i << ", rank " << k;
+      EXPECT_EQ(told[i].top[k].token, model.number(k)) << i << ", rank " << k;
+      EXPECT_NEAR(told[i].top[k].logprob, model.of(model.number(k)), 1e-5) << i << ", rank " << k;
     }
   }
 }
@@ -143,19 +133,10 @@ ServiceLoad expect_served_as_alone(const EngineOptions& options, const std::vect
   std::vector<Generation> alone;
   for (const Request& request : requests) alone.push_back(engine.generate({request}));
   AsyncEngine service(engine);
-  ServiceResults results;
-  std::latch all_there{1};
-  const RequestSink sink = [&all_there, record = results.sink()](RequestId id, const RequestEvent& event) {
-    all_there.wait();
-    record(id, event);
-  };
-  std::vector<RequestId> ids;
-  for (const Request& request : requests) ids.push_back(service.submit(request, sink));
-  all_there.count_down();
+  const std::vector<ServiceResults::Result> results = serve_together(service, requests);
   for (size_t r = 0; r < requests.size(); ++r) {
-    const ServiceResults::Result result = results.wait(ids[r]);
-    EXPECT_EQ(result.tokens, alone[r].tokens[0]) << r;
-    EXPECT_EQ(result.prompt_logprobs, alone[r].prompt_logprobs[0]) << r;
+    EXPECT_EQ(results[r].tokens, alone[r].tokens[0]) << r;
+    EXPECT_EQ(results[r].prompt_logprobs, alone[r].prompt_logprobs[0]) << r;
   }
   return settled(service);
 }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <exception>
+#include <latch>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -67,6 +68,24 @@ inline ServiceLoad settled(const TokenService& service) {
     load = service.load();
   }
   return load;
+}
+
+/// What becomes of requests that all come before the first of them ends.
+inline std::vector<ServiceResults::Result> serve_together(TokenService& service, const std::vector<Request>& requests) {
+  ServiceResults results;
+  std::latch all_there{1};
+  const RequestSink sink = [&all_there, record = results.sink()](RequestId id, const RequestEvent& event) {
+    all_there.wait();
+    record(id, event);
+  };
+  std::vector<RequestId> ids;
+  for (const Request& request : requests) ids.push_back(service.submit(request, sink));
+  all_there.count_down();
+  for (const RequestId id : ids) results.wait(id);
+  settled(service);  // nothing is told any more
+  std::vector<ServiceResults::Result> found;
+  for (const RequestId id : ids) found.push_back(results.wait(id));
+  return found;
 }
 
 }  // namespace megalith::engine

@@ -4,9 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
-#include <numeric>
 
+#include "engine/model_logprobs.h"
 #include "engine/service_results.h"
 #include "megalith/base/error.h"
 #include "megalith/engine/async_engine.h"
@@ -47,19 +46,11 @@ TEST(TopTokens, AreThoseOfTheModelsLogits) {
     Request cut = request;
     cut.max_new_tokens = static_cast<int64_t>(i) + 1;
     engine.generate({cut});
-    const std::vector<float> row(engine.logits(), engine.logits() + engine.config().vocab_size);
-    const double largest = *std::ranges::max_element(row);
-    double total = 0;
-    for (const float logit : row) total += std::exp(logit - largest);
-    std::vector<int> order(row.size());
-    std::iota(order.begin(), order.end(), 0);
-    std::ranges::stable_sort(order,
-                             [&](int a, int b) { return row[static_cast<size_t>(a)] > row[static_cast<size_t>(b)]; });
+    const ModelLogprobs model(engine);
     ASSERT_EQ(all.top[0][i].size(), 5u);
     for (size_t k = 0; k < 5; ++k) {
-      EXPECT_EQ(all.top[0][i][k].token, order[k]) << "token " << i << ", rank " << k;
-      const double wanted = row[static_cast<size_t>(order[k])] - largest - std::log(total);
-      EXPECT_NEAR(all.top[0][i][k].logprob, wanted, 1e-5) << "token " << i << ", rank " << k;
+      EXPECT_EQ(all.top[0][i][k].token, model.number(k)) << "token " << i << ", rank " << k;
+      EXPECT_NEAR(all.top[0][i][k].logprob, model.of(model.number(k)), 1e-5) << "token " << i << ", rank " << k;
     }
     const auto own = std::ranges::find(all.top[0][i], all.tokens[0][i], &TopToken::token);
     if (own != all.top[0][i].end()) { EXPECT_EQ(own->logprob, all.logprobs[0][i]); }
