@@ -68,23 +68,29 @@ class Tokens {
   std::exception_ptr error_;
 };
 
-/// What a request that came at `asked_ns` waited for, by the ends of iterations: until the one behind which it had a row, and, if an
-/// iteration had ended in between without it, how long before that one it had come.
-struct Admission {
-  double wait_us = 0, missed_us = 0;
+/// A request: when submit() was called and had returned, and when its token was made.
+struct Arrival {
+  uint64_t asked_ns = 0, posted_ns = 0, made_ns = 0;
 };
-Admission admission(const std::vector<uint64_t>& ends_ns, uint64_t asked_ns, uint64_t made_ns) {
+/// What it waited for, by the ends of iterations: until the one behind which it had a row, and, if an iteration had ended in between
+/// without it, how long before that one submit() was called, or had returned.
+struct Admission {
+  double submit_us = 0, wait_us = 0, missed_us = 0, missed_posted_us = 0;
+};
+Admission admission(const std::vector<uint64_t>& ends_ns, const Arrival& arrival) {
   // Its token was made in the iteration whose end is nearest; times of one iteration differ by what posting takes.
   size_t own = 0;
   for (size_t i = 0; i < ends_ns.size(); ++i)
-    if (std::llabs(static_cast<int64_t>(ends_ns[i] - made_ns)) <
-        std::llabs(static_cast<int64_t>(ends_ns[own] - made_ns)))
+    if (std::llabs(static_cast<int64_t>(ends_ns[i] - arrival.made_ns)) <
+        std::llabs(static_cast<int64_t>(ends_ns[own] - arrival.made_ns)))
       own = i;
   MEGALITH_CHECK(own >= 2, "a request had its token before the sequence beside it had two");
-  const auto from_asked = [&](size_t i) {
-    return static_cast<double>(static_cast<int64_t>(ends_ns[i] - asked_ns)) * 1e-3;
+  const auto us = [](uint64_t from, uint64_t to) {
+    return static_cast<double>(static_cast<int64_t>(to - from)) * 1e-3;
   };
-  return {from_asked(own - 1), std::max(from_asked(own - 2), 0.0)};
+  return {us(arrival.asked_ns, arrival.posted_ns), us(arrival.asked_ns, ends_ns[own - 1]),
+          std::max(us(arrival.asked_ns, ends_ns[own - 2]), 0.0),
+          std::max(us(arrival.posted_ns, ends_ns[own - 2]), 0.0)};
 }
 
 void sleep_until(uint64_t ns) {
@@ -115,7 +121,7 @@ class ArrivalBench {
     std::vector<Admission> found;
     while (std::ssize(found) < options_.requests && goes_on) {
       struct Asked {
-        uint64_t ns;
+        Arrival arrival;
         std::unique_ptr<Tokens> tokens = std::make_unique<Tokens>();
       };
       Tokens beside;
@@ -130,8 +136,9 @@ class ArrivalBench {
         const double step_ns = static_cast<double>(ends.back() - ends[ends.size() - 2]);
         const int64_t number = std::ssize(found) + std::ssize(asked);
         sleep_until(runtime::monotonic_ns() + static_cast<uint64_t>(phase(number) * step_ns));
-        asked.push_back({runtime::monotonic_ns()});
+        asked.push_back({{.asked_ns = runtime::monotonic_ns()}});
         service_.submit(brief_, asked.back().tokens->sink());
+        asked.back().arrival.posted_ns = runtime::monotonic_ns();
         if (!asked.back().tokens->wait(1) || !beside.wait(count + kBetween + 2)) {
           asked.pop_back();
           break;
@@ -139,9 +146,10 @@ class ArrivalBench {
       }
       service_.abort(id);
       const std::vector<uint64_t> ends = beside.made_ns();
-      for (const Asked& one : asked)
-        if (const uint64_t made = one.tokens->made_ns()[0]; made < ends.back())
-          found.push_back(admission(ends, one.ns, made));
+      for (Asked& one : asked) {
+        one.arrival.made_ns = one.tokens->made_ns()[0];
+        if (one.arrival.made_ns < ends.back()) found.push_back(admission(ends, one.arrival));
+      }
       settle();
     }
     return found;
@@ -192,23 +200,27 @@ int run_bench_arrival(const ArrivalOptions& options) {
     engine.cancel();
   });
   ArrivalBench bench(engine, options);
-  std::vector<double> steps_us, waits_us;
+  std::vector<double> steps_us, submits_us, waits_us;
   const std::vector<Admission> admissions = bench.admissions(&steps_us, goes_on);
   if (guard.interrupted()) return kExitInterrupt;
   const double step_us = percentile(steps_us, 50);
   size_t missed = 0;
-  double most_missed_us = 0;
+  double most_missed_us = 0, most_missed_posted_us = 0;
   for (const Admission& one : admissions) {
+    submits_us.push_back(one.submit_us);
     waits_us.push_back(one.wait_us);
     missed += one.missed_us > 0;
     most_missed_us = std::max(most_missed_us, one.missed_us);
+    most_missed_posted_us = std::max(most_missed_posted_us, one.missed_posted_us);
   }
   const std::vector<double> cancellations_us = bench.cancellations(step_us, goes_on);
   if (guard.interrupted()) return kExitInterrupt;
-  print(row("a step", steps_us) + row("submit to the iteration with it", waits_us) +
-        fmt::format("  {} of {} came too late for the next iteration, at most {:.1f} us before it began\n", missed,
-                    admissions.size(), most_missed_us) +
-        row("abort to its pages being free", cancellations_us));
+  print(
+      row("a step", steps_us) + row("submit", submits_us) + row("submit to the iteration with it", waits_us) +
+      fmt::format("  {} of {} came too late for the next iteration, at most {:.1f} us before it began, and {:.1f} with "
+                  "submit() behind them\n",
+                  missed, admissions.size(), most_missed_us, most_missed_posted_us) +
+      row("abort to its pages being free", cancellations_us));
   return kExitOk;
 }
 

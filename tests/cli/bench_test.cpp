@@ -357,9 +357,9 @@ TEST(BenchArrival, TellsHowSoonRequestsBeginAndAreGone) {
   ASSERT_EQ(result.code, 0) << result.err;
   const std::string figures = " +p50 +[0-9.]+ us +p99 +[0-9.]+ +most +[0-9.]+\n";
   EXPECT_THAT(result.out,
-              ContainsRegex("a step" + figures + "submit to the iteration with it" + figures +
+              ContainsRegex("a step" + figures + "submit" + figures + "submit to the iteration with it" + figures +
                             "  [0-9]+ of 20 came too late for the next iteration, at most [0-9.]+ us before "
-                            "it began\nabort to its pages being free" +
+                            "it began, and [0-9.]+ with submit\\(\\) behind them\nabort to its pages being free" +
                             figures));
   const CommandResult brief = megalith_command({"bench", "arrival", kStoryteller, "--input-len", "200", "-c", "256"});
   EXPECT_EQ(brief.code, 1);
