@@ -10,6 +10,7 @@
 
 #include "megalith/base/error.h"
 #include "megalith/base/file.h"
+#include "megalith/base/limits.h"
 #include "megalith/base/log.h"
 #include "megalith/engine/async_engine.h"
 #include "megalith/engine/engine.h"
@@ -220,6 +221,15 @@ int run_serve(ServeOptions options) {
   config_read(options.model.folder());  // a wrong folder is said before anything listens
   if (!options.key_file.empty())
     for (std::string& key : read_keys(options.key_file)) options.keys.push_back(std::move(key));
+  // A login's usual limit is 1024, which so many connections and the model's own files exceed.
+  constexpr int64_t kOwnFiles = 128;
+  if (const int64_t files = open_files_raise(options.max_connections + kOwnFiles);
+      files < options.max_connections + kOwnFiles)
+    log_warn(
+        "[serve] --max-connections is {}, but this process may have {} files and sockets open, some {} of them its "
+        "own: "
+        "raise ulimit -n, or further clients wait for others to leave",
+        options.max_connections, files, kOwnFiles);
   // Ends in this order: the engine tells the front of its end, and the front works with the model until its own.
   std::optional<Loaded> loaded;
   Listener listener(options);

@@ -4,10 +4,12 @@
 #include <fmt/ranges.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <vector>
 
 namespace megalith {
@@ -82,6 +84,17 @@ std::string signal_text(int signal) {
     case SIGXFSZ: return limit_text(EFBIG);
     default: return "";
   }
+}
+
+int64_t open_files_raise(int64_t count) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+  const auto wanted = static_cast<rlim_t>(count);
+  if (limit.rlim_cur < wanted) {
+    const rlimit more = {std::min(wanted, limit.rlim_max), limit.rlim_max};
+    if (::setrlimit(RLIMIT_NOFILE, &more) == 0) limit = more;
+  }
+  return static_cast<int64_t>(std::min<rlim_t>(limit.rlim_cur, std::numeric_limits<int64_t>::max()));
 }
 
 }  // namespace megalith

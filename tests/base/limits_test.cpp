@@ -3,6 +3,7 @@
 #include "megalith/base/limits.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -51,6 +52,18 @@ std::string said_under(__rlimit_resource resource, rlim_t value, const std::func
   ::close(ends[0]);
   ::waitpid(child, nullptr, 0);
   return text;
+}
+
+TEST(Limits, OpenFilesAreRaisedAsFarAsTheSystemAllows) {
+  EXPECT_THAT(said_under(RLIMIT_NOFILE, 200,
+                         [] {
+                           const rlimit usual{40, 200};
+                           MEGALITH_CHECK(::setrlimit(RLIMIT_NOFILE, &usual) == 0, "no lower limit");
+                           const int64_t first = open_files_raise(100), less = open_files_raise(50),
+                                         more = open_files_raise(1000);
+                           throw SystemError(fmt::format("{}, {}, {}", first, less, more));
+                         }),
+              HasSubstr("100, 100, 200"));
 }
 
 TEST(Limits, OpenFiles) {

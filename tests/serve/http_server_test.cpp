@@ -5,12 +5,15 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <deque>
+#include <filesystem>
 #include <fstream>
 #include <future>
 #include <mutex>
 #include <thread>
 
 #include "megalith/base/error.h"
+#include "megalith/base/limits.h"
 #include "serve/socket_client.h"
 
 namespace megalith::serve {
@@ -373,6 +376,55 @@ TEST(HttpServer, HasALimitOfConnections) {
   SocketClient four(served.port());
   four.send(get("/4"));
   EXPECT_THAT(four.read_answer(), HasSubstr("GET /4"));
+}
+
+// Silent ones, half a head, half a body, and some that have their answer: who asks beside them is answered, and nothing is left of them.
+TEST(HttpServer, AThousandConnectionsThatWaitHoldUpNobody) {
+  constexpr int kConnections = 1000, kRounds = 4;
+  if (open_files_raise(2 * kConnections + 200) < 2 * kConnections + 200) GTEST_SKIP() << "[SKIP] ulimit -n is too low";
+  HttpLimits limits = short_limits();
+  limits.connections = kConnections + 1;
+  limits.header_time = limits.body_time = limits.idle_time = 60s;
+  Served served(limits);
+  const auto open_files = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
+  };
+  const auto resident_pages = [] {
+    int64_t all = 0, resident = 0;
+    std::ifstream("/proc/self/statm") >> all >> resident;
+    return resident;
+  };
+  const auto wait_for = [&](int connections) {
+    for (int i = 0; i < 10000 && served.server().connections() != connections; ++i) std::this_thread::sleep_for(1ms);
+    ASSERT_EQ(served.server().connections(), connections);
+  };
+  const auto files = open_files();
+  int64_t pages = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    std::deque<SocketClient> waiting;
+    for (int i = 0; i < kConnections; ++i) {
+      SocketClient& one = waiting.emplace_back(served.port());
+      if (i % 4 == 1) one.send("GET / HTTP/1.1\r\nHo");
+      if (i % 4 == 2) one.send("POST /p HTTP/1.1\r\nHost: x\r\nContent-Length: 10000\r\n\r\n12345");
+      if (i % 4 == 3) one.send(get("/3"));
+    }
+    wait_for(kConnections);
+    SocketClient other(served.port());
+    for (int i = 0; i < 100; ++i) {
+      const auto begin = std::chrono::steady_clock::now();
+      other.send(get("/other"));
+      EXPECT_THAT(other.read_answer(), HasSubstr("GET /other"));
+      EXPECT_LT(std::chrono::steady_clock::now() - begin, 1s);
+    }
+    other.close();
+    for (size_t i = 0; i < waiting.size(); ++i) i % 3 == 0 ? waiting[i].reset() : waiting[i].close();
+    wait_for(0);
+    if (round == 0) pages = resident_pages();
+  }
+  EXPECT_EQ(open_files(), files);
+#ifndef MEGALITH_SANITIZE  // a sanitizer keeps what was freed
+  EXPECT_LT(resident_pages() - pages, (4 << 20) / ::sysconf(_SC_PAGESIZE));
+#endif
 }
 
 TEST(HttpServer, HasALimitForAllBodiesTogether) {
