@@ -145,12 +145,16 @@ class ArrivalBench {
         }
       }
       service_.abort(id);
+      const size_t before = found.size();
       const std::vector<uint64_t> ends = beside.made_ns();
       for (Asked& one : asked) {
         one.arrival.made_ns = one.tokens->made_ns()[0];
         if (one.arrival.made_ns < ends.back()) found.push_back(admission(ends, one.arrival));
       }
       settle();
+      MEGALITH_CHECK(found.size() > before || !goes_on,
+                     "no request had its token beside the other one: want --max-batch 2 or more, and pages for both "
+                     "(--num-pages)");
     }
     return found;
   }

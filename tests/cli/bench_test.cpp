@@ -361,9 +361,14 @@ TEST(BenchArrival, TellsHowSoonRequestsBeginAndAreGone) {
                             "  [0-9]+ of 20 came too late for the next iteration, at most [0-9.]+ us before "
                             "it began, and [0-9.]+ with submit\\(\\) behind them\nabort to its pages being free" +
                             figures));
-  const CommandResult brief = megalith_command({"bench", "arrival", kStoryteller, "--input-len", "200", "-c", "256"});
+  const CommandResult brief = megalith_command(
+      {"bench", "arrival", kStoryteller, "--input-len", "200", "-t", "1", "-c", "256", "--max-batch", "2"});
   EXPECT_EQ(brief.code, 1);
   EXPECT_THAT(brief.err, HasSubstr("--max-seq-len is 256, want at least 64 tokens more than --input-len"));
+  const CommandResult single =
+      megalith_command({"bench", "arrival", kStoryteller, "-t", "1", "-c", "256", "--max-batch", "1"});
+  EXPECT_EQ(single.code, 1);
+  EXPECT_THAT(single.err, HasSubstr("want --max-batch 2 or more"));
 }
 
 TEST(BenchSoak, MakesTheSameTextsUntilThereAreEnoughSteps) {
