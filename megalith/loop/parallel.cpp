@@ -10,6 +10,7 @@
 #include "megalith/base/capacity_error.h"
 #include "megalith/base/error.h"
 #include "megalith/loop/access.h"
+#include "megalith/loop/barriers.h"
 #include "megalith/loop/instance.h"
 #include "megalith/loop/lex.h"
 #include "megalith/loop/meeting.h"
@@ -20,71 +21,6 @@
 namespace megalith::loop {
 
 namespace {
-
-// A barrier that must stand somewhere between two instructions, in the body of their innermost common loop, or of the loop
-// that carries the dependence.
-struct Demand {
-  size_t from, to;
-  size_t level;  // loops around that body
-  bool carried;
-  bool in_warp;  // all that depend on each other are of one warp
-};
-
-bool contains_instruction(const NestNode& node, size_t instruction) {
-  if (node.instruction == static_cast<int>(instruction)) return true;
-  return std::ranges::any_of(node.body,
-                             [&](const NestNode& child) { return contains_instruction(child, instruction); });
-}
-
-// The place in `nodes` of what contains the instruction; nodes.size() if nothing does.
-size_t child_of(const std::vector<NestNode>& nodes, size_t instruction) {
-  const auto found =
-      std::ranges::find_if(nodes, [&](const NestNode& node) { return contains_instruction(node, instruction); });
-  return static_cast<size_t>(found - nodes.begin());
-}
-
-// As few gaps as satisfy the demands in this body of one kind, beside those of `gaps`. A gap is what stands before the child
-// of that number.
-std::set<size_t> find_gaps(const std::vector<NestNode>& nodes, size_t level, const std::vector<Demand>& demands,
-                           bool in_warp, const std::set<size_t>& there) {
-  struct Interval {
-    size_t first, last;
-  };
-  std::vector<Interval> plain;
-  std::vector<std::pair<Interval, Interval>> around;  // after the one, or before the other in the next iteration
-  for (const Demand& demand : demands) {
-    if (demand.level != level || demand.in_warp != in_warp) continue;
-    const size_t from = child_of(nodes, demand.from), to = child_of(nodes, demand.to);
-    if (from == nodes.size() || to == nodes.size()) continue;
-    if (demand.carried)
-      around.push_back({{from + 1, nodes.size()}, {0, to}});
-    else
-      plain.push_back({from + 1, to});
-  }
-  std::set<size_t> gaps = there;
-  const auto is_met = [&](const Interval& wanted) {
-    const auto found = gaps.lower_bound(wanted.first);
-    return found != gaps.end() && *found <= wanted.last;
-  };
-  std::ranges::sort(plain, {}, &Interval::last);
-  for (const Interval& wanted : plain)
-    if (!is_met(wanted)) gaps.insert(wanted.last);
-  for (const auto& [behind, before] : around)
-    if (!is_met(behind) && !is_met(before)) gaps.insert(nodes.size());
-  return gaps;
-}
-
-// As few barriers as satisfy all demands in this body, and in those inside: of the block first, then of warps.
-void place_barriers(std::vector<NestNode>& nodes, size_t level, const std::vector<Demand>& demands, Parallel& result) {
-  for (NestNode& node : nodes) place_barriers(node.body, level + 1, demands, result);
-  const std::set<size_t> of_block = find_gaps(nodes, level, demands, false, {});
-  const std::set<size_t> all = find_gaps(nodes, level, demands, true, of_block);
-  for (const size_t gap : std::set<size_t, std::greater<>>(all.begin(), all.end()))
-    nodes.insert(nodes.begin() + static_cast<std::ptrdiff_t>(gap),
-                 NestNode{.iname = "", .body = {}, .instruction = -1, .is_warp_barrier = !of_block.contains(gap)});
-  result.num_barriers += static_cast<int>(all.size());
-  result.num_warp_barriers += static_cast<int>(all.size() - of_block.size());
-}
 
 class Analysis {
  public:
@@ -101,7 +37,9 @@ class Analysis {
     });
     for (const Dependence& dependence : dependences(kernel_, accesses)) check(dependence);
     check_vectors();
-    place_barriers(result_.nest, 0, demands_, result_);
+    const BarrierCounts barriers = place_barriers(result_.nest, demands_);
+    result_.num_barriers = barriers.all;
+    result_.num_warp_barriers = barriers.of_warps;
     return std::move(result_);
   }
 
@@ -111,7 +49,7 @@ class Analysis {
   std::string prefix_;
   Parallel result_;
   std::array<bool, kNumAxes> is_single_{};  // the axis has one index only
-  std::vector<Demand> demands_;
+  std::vector<BarrierDemand> demands_;
 
   const std::string& id(size_t instruction) const { return kernel_.instructions[instruction].id; }
 

@@ -1,4 +1,4 @@
-// The language of schedules: what a line says, executed. Internal to loop/transform/; loop/transform/script.h lists it.
+// The language of schedules: what a line says, executed. Internal to loop/transform/; loop/transform/schedule.h lists it.
 #pragma once
 
 #include <map>

@@ -1,5 +1,5 @@
 // Transformations: from a loop kernel to one that means the same, written otherwise. Each is a function that leaves its
-// argument alone. What rules and schedules are made of; a list of them is a value of its own (loop/transform/script.h).
+// argument alone. What rules and schedules are made of; a list of them is a value of its own (loop/transform/schedule.h).
 //
 // Types must be known (loop/infer.h). "The same" is up to the order of additions and up to where values are rounded: a
 // temporary that is done away with rounds no more, unless it was narrower than f32, when a cast takes its place. Every
