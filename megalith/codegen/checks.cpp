@@ -54,6 +54,10 @@ class CheckAdder {
     return std::move(texts_);
   }
 
+  void narrow() {
+    for (loop::Instruction& instruction : kernel_.instructions) narrow(instruction);
+  }
+
  private:
   loop::Kernel& kernel_;
   loop::Domains domains_;
@@ -114,6 +118,8 @@ class CheckAdder {
 }  // namespace
 
 std::vector<CheckText> add_checks(loop::Kernel& kernel) { return CheckAdder(kernel).add(); }
+
+void narrow_stores(loop::Kernel& kernel) { CheckAdder(kernel).narrow(); }
 
 bool is_check_of_target(const Expr& condition) {
   return condition.kind == Expr::Kind::call && (condition.name == "is_inside" || condition.name == "is_nonzero");

@@ -23,6 +23,9 @@ struct Dialect {
   std::string unroll;                                // before a loop to unroll
   std::vector<std::string> headers;                  // embedded first, whatever the kernels are
   std::map<std::string, std::string> replaced = {};  // headers that other headers include, and what takes their place
+  // Of kernels of one's own: what the text says, and nothing faster. Sums are in order whatever their tags say, and a NaN is not
+  // lost among maxima.
+  bool is_literal = false;
 };
 
 inline Dialect cpu_dialect() {
@@ -49,6 +52,21 @@ inline Dialect cuda_dialect() {
            "kernels/cuda/arch/l2_probe.cuh", "kernels/cuda/mainloop/fragment_layout.cuh",
            "kernels/cuda/attention/kv_pages.cuh"},
           {{"runtime/cpu/sync.h", "runtime/cuda/sync.cuh"}, {"kernels/cpu/check.h", "kernels/cuda/common/check.cuh"}}};
+}
+
+/// Of a kernel of one's own (loop_source.h), in which each thread walks the nest by itself.
+inline Dialect loops_dialect(bool is_gpu) {
+  std::vector<std::string> headers = {"kernels/cpu/prelude.h", "kernels/cpu/loops.h"};
+  if (is_gpu) headers.insert(headers.begin(), "kernels/cuda/arch/builtins.cuh");
+  return {is_gpu ? "cuda" : "cpu",
+          Level::thread,
+          is_gpu ? "extern \"C\" __global__ void" : "extern \"C\" void",
+          "MEGALITH_INLINE",
+          is_gpu ? "" : "MEGALITH_INDEPENDENT",
+          is_gpu ? "#pragma unroll" : "#pragma GCC unroll 64",
+          std::move(headers),
+          {},
+          true};
 }
 
 /// That of the target "cuda", or else of a CPU.

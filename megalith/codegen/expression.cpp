@@ -52,15 +52,15 @@ std::string_view type_name(Type type) {
 
 std::string element_type(DType dtype) { return std::string(dtype_name(dtype)); }
 
-BodyContext::BodyContext(const loop::Kernel& bound, const loop::Binding& binding_, const Dialect& dialect_)
-    : kernel(bound),
-      binding(binding_),
-      dialect(dialect_),
-      domains(kernel),
-      nest(loop::build_nest(kernel)),
-      places(plan_places(kernel, binding_.sizes, nest, dialect_.worker == Level::thread)) {}
+ExpressionContext::ExpressionContext(const loop::Kernel& kernel_, const Dialect& dialect_)
+    : kernel(kernel_), dialect(dialect_), domains(kernel) {}
 
-bool BodyContext::is_nonnegative(const std::string& name) const {
+BodyContext::BodyContext(const loop::Kernel& bound, const loop::Binding& binding_, const Dialect& dialect_)
+    : ExpressionContext(bound, dialect_), binding(binding_), nest(loop::build_nest(kernel)) {
+  places = plan_places(kernel, binding.sizes, nest, dialect.worker == Level::thread);
+}
+
+bool ExpressionContext::is_nonnegative(const std::string& name) const {
   if (kernel.is_parameter(name)) return true;
   if (std::ranges::find(domains.inames(), name) == domains.inames().end()) return false;
   const std::vector<std::string> lower = loop::iname_bounds(domains, name).lower;
@@ -133,9 +133,16 @@ Type ExpressionWriter::natural(const Expr& expr) const {
   return Type::i64;
 }
 
+// Those of prelude.h drop a NaN in the first argument.
+std::string ExpressionWriter::word_of(const std::string& function, Type type) const {
+  if (!context_.dialect.is_literal || type != Type::f32) return function;
+  return function == "max" ? "larger" : function == "min" ? "smaller" : function;
+}
+
 ExpressionWriter::Text ExpressionWriter::convert(Text text, Type want) const {
   if (text.type == want || (text.type == Type::truth && want != Type::f32)) return text;
-  if (want == Type::truth) return {text.text + " != 0", kEqual, Type::truth};
+  if (want == Type::truth)
+    return {(text.precedence <= kEqual ? "(" + text.text + ")" : text.text) + " != 0", kEqual, Type::truth};
   // C++ leaves open what a float becomes that no whole number of the type is near to.
   const bool ends_at_edges = text.type == Type::f32 && want != Type::f32;
   return {fmt::format("{}{}({})", ends_at_edges ? "to_" : "", type_name(want), text.text), kPrimary, want};
@@ -152,13 +159,27 @@ std::string ExpressionWriter::write(const Expr& expr, Type want, int precedence)
   return text.precedence < precedence ? "(" + text.text + ")" : text.text;
 }
 
-std::string ExpressionWriter::element(const Expr& subscript) const {
+std::string ExpressionWriter::text_of_element(const Expr& subscript) const {
   const Place& place = context_.places.of.at(subscript.name);
   if (place.where == Place::Where::scalar) return place.text;
+  std::string text = place.text;
+  if (const size_t at = text.find("{}"); at != std::string::npos)
+    text.replace(at, 2, write(subscript.args[*place.lanes_axis], Type::i64));
   const Linear index = flat_index(subscript);
   if (index.terms.size() == 1 && index.terms[0].coefficient == 1 && index.constant == 0)  // of whatever integer type
-    return fmt::format("{}[{}]", place.text, write(index.terms[0].atom, natural(index.terms[0].atom)));
-  return fmt::format("{}[{}]", place.text, write(index));
+    return fmt::format("{}[{}]", text, write(index.terms[0].atom, natural(index.terms[0].atom)));
+  return fmt::format("{}[{}]", text, write(index));
+}
+
+std::string ExpressionWriter::held_key(const Expr& subscript) const {
+  const std::optional<size_t> lanes = context_.places.of.at(subscript.name).lanes_axis;
+  return text_of_element(subscript) + (lanes ? "@" + write(subscript.args[*lanes], Type::i64) : "");
+}
+
+std::string ExpressionWriter::element(const Expr& subscript) const {
+  if (!context_.held.empty())
+    if (const auto held = context_.held.find(held_key(subscript)); held != context_.held.end()) return held->second;
+  return text_of_element(subscript);
 }
 
 std::string ExpressionWriter::stored(const Expr& value, DType dtype) const {
@@ -190,10 +211,10 @@ Linear index_in_panels(const Expr& row, const Expr& column, int64_t columns, int
 Linear ExpressionWriter::flat_index(const Expr& subscript) const {
   const Place& place = context_.places.of.at(subscript.name);
   if (place.together > 0)
-    return index_in_panels(subscript.args[0], subscript.args[1], place.strides[0], place.together);
+    return index_in_panels(subscript.args[0], subscript.args[1], *loop::constant_value(place.sizes[1]), place.together);
   Linear index;
   for (size_t d = 0; d < subscript.args.size(); ++d)
-    if (place.strides[d] != 0) index.add(linear_of(subscript.args[d]), place.strides[d]);
+    if (!place.vanished.contains(d)) index = index.times(place.sizes[d]).add(linear_of(subscript.args[d]));
   return index;
 }
 
@@ -300,7 +321,10 @@ ExpressionWriter::Text ExpressionWriter::call_text(const Expr& expr) const {
   if (is_comparison(name)) {
     const bool floats = natural(expr.args[0]) == Type::f32 || natural(expr.args[1]) == Type::f32;
     const int precedence = name == "==" || name == "!=" ? kEqual : kCompare;
-    auto side = [&](const Expr& arg) { return write(arg, floats ? Type::f32 : natural(arg), precedence + 1); };
+    // Parentheses around a comparison that is compared: compilers ask for them.
+    auto side = [&](const Expr& arg) {
+      return write(arg, floats ? Type::f32 : natural(arg), natural(arg) == Type::truth ? kAdd : precedence + 1);
+    };
     return {fmt::format("{} {} {}", side(expr.args[0]), name, side(expr.args[1])), precedence, Type::truth};
   }
   if (name == "and") return binary("&&", Type::truth, kAnd, Type::truth);
@@ -346,7 +370,8 @@ ExpressionWriter::Text ExpressionWriter::call_text(const Expr& expr) const {
   std::vector<std::string> args;
   for (const Expr& arg : expr.args) args.push_back(write(arg, type));
   const bool is_approximate = context_.approximates && (name == "exp" || name == "rsqrt");
-  return {fmt::format("{}{}({})", is_approximate ? "fast_" : "", name, fmt::join(args, ", ")), kPrimary, type};
+  return {fmt::format("{}{}({})", is_approximate ? "fast_" : "", word_of(name, type), fmt::join(args, ", ")), kPrimary,
+          type};
 }
 
 }  // namespace megalith::codegen

@@ -1,6 +1,6 @@
 // Expressions of a loop kernel as C++ text, with types made explicit: arithmetic of floats in f32, of whole numbers in
-// i64; conversions where tensors are read and written. Reductions become calls of the fixed-order helpers of
-// kernels/cpu/reduce.h.
+// i64; conversions where tensors are read and written. Reductions become calls of helpers that have one order:
+// kernels/<target>/reduce.h for bodies of operators, kernels/cpu/loops.h for kernels of one's own. Both are written by this.
 #pragma once
 
 #include <map>
@@ -23,21 +23,32 @@ std::string_view type_name(Type type);
 /// The type in which an element is stored.
 std::string element_type(DType dtype);
 
-/// What a body's text depends on, worked out once per kernel.
-struct BodyContext {
-  BodyContext(const loop::Kernel& bound, const loop::Binding& binding, const Dialect& dialect);
+/// What an expression's text depends on beside itself: where elements stand, what has a name, and the words of the target.
+struct ExpressionContext {
+  ExpressionContext(const loop::Kernel& kernel, const Dialect& dialect);
 
-  loop::Kernel kernel;  // static sizes put in
-  const loop::Binding& binding;
+  loop::Kernel kernel;
   const Dialect& dialect;
   loop::Domains domains;
-  std::vector<loop::NestNode> nest;
   Places places;
-  std::map<std::string, Type> locals;  // values that the body has named
-  bool approximates = false;  // exp, rsqrt and "/" as the hardware has them, to a few units of f32's last place
+  std::map<std::string, Type> locals;       // values that the code has named
+  std::map<std::string, std::string> held;  // what stands in a register instead of an element, by the element's text
+  // Inames of loops that are unrolled; of those the ones whose loop has all iterations, with conditions inside.
+  std::set<std::string> unrolled, whole;
+  std::string accumulator = "acc";  // what a reduction has so far is called, which is no other name
+  bool approximates = false;        // exp, rsqrt and "/" as the hardware has them, to a few units of f32's last place
 
   /// An iname with a fixed lower bound of at least 0, or a parameter: a size is never negative.
   bool is_nonnegative(const std::string& name) const;
+};
+
+/// That of an operator's body, worked out once per kernel.
+struct BodyContext : ExpressionContext {
+  /// `bound`: static sizes put in.
+  BodyContext(const loop::Kernel& bound, const loop::Binding& binding, const Dialect& dialect);
+
+  const loop::Binding& binding;
+  std::vector<loop::NestNode> nest;
 };
 
 /// Operands that lie in panels (kernels/panel_layout.h).
@@ -54,11 +65,11 @@ std::string join_bounds(std::vector<std::string> bounds, const char* combine);
 
 class ExpressionWriter {
  public:
-  explicit ExpressionWriter(const BodyContext& context) : context_(context) {}
+  explicit ExpressionWriter(const ExpressionContext& context) : context_(context) {}
 
   /// `expr` as text of type `want`, in parentheses if it binds less tightly than `precedence`.
   std::string write(const loop::Expr& expr, Type want, int precedence = 0) const;
-  /// The element that a subscript addresses: "x[t * 1024 + k]", or the name of a scalar.
+  /// The element that a subscript addresses: "x[t * 1024 + k]", or the name of a scalar or of what is held instead.
   std::string element(const loop::Expr& subscript) const;
   /// The value in the type of an element, ready to be stored: "to_bf16(...)".
   std::string stored(const loop::Expr& value, DType dtype) const;
@@ -67,6 +78,8 @@ class ExpressionWriter {
   /// The type that `expr` has by itself.
   Type natural(const loop::Expr& expr) const;
 
+  /// By what context.held calls an element.
+  std::string held_key(const loop::Expr& subscript) const;
   /// The position of a subscripted element in its tensor.
   Linear flat_index(const loop::Expr& subscript) const;
 
@@ -100,11 +113,13 @@ class ExpressionWriter {
   Text linear_text(const Linear& linear) const;
   Text call_text(const loop::Expr& expr) const;
   Text reduce_text(const loop::Expr& expr) const;
+  std::string text_of_element(const loop::Expr& subscript) const;
   Text convert(Text text, Type want) const;
+  std::string word_of(const std::string& function, Type type) const;
   bool is_nonnegative(const loop::Expr& expr) const;
   static bool is_positive(const loop::Expr& expr);
 
-  const BodyContext& context_;
+  const ExpressionContext& context_;
   mutable std::vector<std::string> scope_;
   mutable Level level_ = Level::thread;
   int instruction_ = 0;

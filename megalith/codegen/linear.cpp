@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "megalith/base/error.h"
+#include "megalith/loop/domain.h"
 
 namespace megalith::codegen {
 
@@ -19,6 +20,14 @@ Linear& Linear::add(const Linear& other, int64_t factor) {
   }
   std::erase_if(terms, [](const Term& term) { return term.coefficient == 0; });
   return *this;
+}
+
+Linear Linear::times(const Expr& size) const {
+  Linear result;
+  if (const auto number = loop::constant_value(size)) return result.add(*this, *number);
+  if (terms.empty() && constant == 0) return result;
+  result.terms.push_back({loop::make_call("*", {expression_of(*this), size}), 1});
+  return result;
 }
 
 std::optional<int64_t> Linear::coefficient(const std::string& iname) const {
@@ -55,6 +64,18 @@ Linear linear_of(const Expr& expr) {
   }
   result.terms.push_back({expr, 1});
   return result;
+}
+
+Expr expression_of(const Linear& linear) {
+  std::optional<Expr> result;
+  for (const Linear::Term& term : linear.terms) {
+    Expr value =
+        term.coefficient == 1 ? term.atom : loop::make_call("*", {loop::make_integer(term.coefficient), term.atom});
+    result = result ? loop::make_call("+", {std::move(*result), std::move(value)}) : std::move(value);
+  }
+  if (!result) return loop::make_integer(linear.constant);
+  if (linear.constant == 0) return *result;
+  return loop::make_call("+", {std::move(*result), loop::make_integer(linear.constant)});
 }
 
 int64_t integer_value(const Expr& expr, const std::map<std::string, int64_t>& sizes) {

@@ -23,6 +23,8 @@ struct Linear {
   std::vector<Term> terms;
 
   Linear& add(const Linear& other, int64_t factor = 1);
+  /// The value times a size: by a number each coefficient, by a name all in one.
+  Linear times(const loop::Expr& size) const;
   /// How much the value grows when `iname` grows by one; nothing if that is not a constant.
   std::optional<int64_t> coefficient(const std::string& iname) const;
   /// The same without the term of `iname`.
@@ -30,6 +32,7 @@ struct Linear {
 };
 
 Linear linear_of(const loop::Expr& expr);
+loop::Expr expression_of(const Linear& linear);
 
 /// Value of an expression of whole numbers and sizes, e.g. of a shape. InternalError if it is not one.
 int64_t integer_value(const loop::Expr& expr, const std::map<std::string, int64_t>& sizes);

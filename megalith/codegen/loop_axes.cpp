@@ -52,11 +52,11 @@ void LoopEmitter::exchange_lanes(size_t index) {
     MEGALITH_CHECK(dtype == DType::f32 || dtype == DType::i32 || dtype == DType::i64,
                    "{} {} is in lanes and of type {}: lanes exchange f32, i32 and i64; make it shared", prefix_,
                    expr.name, dtype_name(dtype));
-    const std::string own = expressions_.element(expr), lane = expressions_.as_whole(expr.args[axis->second]),
+    const std::string own = writer_.element(expr), lane = writer_.write(expr.args[axis->second], Type::i64),
                       name = fmt::format("pack_of_{}_{}", expr.name, num_packs_++);
-    line(fmt::format("const {} {} = __shfl_sync(0xffffffffu, {}, static_cast<int>({}) & {});",
-                     LoopExpressions::element_type(dtype), name, own, lane, loop::kWarpThreads - 1));
-    packed_[own + "@" + lane] = name;
+    line(fmt::format("const {} {} = __shfl_sync(0xffffffffu, {}, static_cast<int>({}) & {});", element_type(dtype),
+                     name, own, lane, loop::kWarpThreads - 1));
+    context_.held[writer_.held_key(expr)] = name;
   });
 }
 

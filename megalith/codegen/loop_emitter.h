@@ -11,7 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "megalith/codegen/loop_expression.h"
+#include "megalith/codegen/dialect.h"
+#include "megalith/codegen/expression.h"
+#include "megalith/codegen/loop_header.h"
 #include "megalith/codegen/loop_pack.h"
 #include "megalith/codegen/loop_source.h"
 #include "megalith/codegen/loop_storage.h"
@@ -25,9 +27,6 @@ namespace megalith::codegen {
 inline constexpr const char* kLoopAxes[] = {"blockIdx.x",  "blockIdx.y",  "blockIdx.z",
                                             "threadIdx.x", "threadIdx.y", "threadIdx.z"};
 
-/// "max(a, max(b, c))".
-std::string folded(const std::vector<std::string>& bounds, const char* combine);
-
 class LoopEmitter {
  public:
   LoopEmitter(const loop::Kernel& kernel, LoopTarget target, const std::string& name,
@@ -36,36 +35,35 @@ class LoopEmitter {
   LoopSource run();
 
  private:
-  const loop::Kernel kernel_;
   const std::set<std::string>& aligned_;
   const bool is_gpu_, is_emulated_;
-  loop::Domains domains_;
+  const Dialect dialect_;
+  ExpressionContext context_;
+  const loop::Kernel& kernel_;
+  const loop::Domains& domains_;
   loop::Parallel parallel_;
   LoopStorage storage_;
-  LoopExpressions expressions_;
+  ExpressionWriter writer_;
   LoopSource result_;
   std::string prefix_, comment_, body_, declarations_;
-  int depth_ = 1, num_reductions_ = 0;
-  const loop::Instruction* instruction_ = nullptr;
+  int depth_ = 1;
   std::set<std::string> packed_tensors_;  // some of whose elements move at once
-  std::map<std::string, std::string>
-      packed_;               // of the statement that is being written: what was read at once, by its text
-  std::string target_pack_;  // what it writes instead of its target; "" for that
+  std::string target_pack_;  // what the statement that is being written writes instead of its target; "" for that
   int num_packs_ = 0;
-  isl::set implemented_;  // around the statement that is being written
-  std::vector<std::string> outer_;
 
-  void line(const std::string& text) { body_ += std::string(static_cast<size_t>(2 * depth_), ' ') + text + "\n"; }
+  void line(const std::string& text);
   void open(const std::string& text);
   void close();
 
   // ---- names and tensors: loop_source.cpp -----------------------------------------------------------------------------
 
+  std::vector<std::string> all_names() const;
   void check_names() const;
   static bool is_kept(const std::string& name);
+  void check_subscripts() const;
 
   const loop::TensorArgument& tensor(const std::string& name) const { return *kernel_.find_tensor(name); }
-  std::string element(const std::string& name, const std::vector<std::string>& index) const;
+  void find_places();
 
   std::string header();
 
@@ -91,9 +89,6 @@ class LoopEmitter {
   bool keeps_elements(const loop::NestNode& node) const;
   bool keeps_elements(const loop::Instruction& instruction, const std::string& iname) const;
   bool is_unrolled(const std::string& iname) const;
-  // From the least to the largest value that there may be; what `wanted` says if those are no numbers.
-  loop::LoopBounds whole_bounds(const std::string& iname, const isl::set& wanted,
-                                const std::vector<std::string>& outer) const;
 
   // A loop tagged vec whose elements move at once, if some do. On a GPU: loads before it, a store behind; on a CPU the vectors
   // of the compiler take its place, which it keeps in registers as it does not what a loop makes.
@@ -123,9 +118,6 @@ class LoopEmitter {
 
   std::optional<int> axis_of(const loop::NestNode& node) const;
 
-  // `set`, of one dimension more than `implemented`, as far as the loops around get there: bounds that follow from theirs go.
-  static isl::set narrowed(const isl::set& set, const isl::set& implemented);
-
   void open_loop(const std::string& iname, const loop::LoopBounds& bounds);
 
   // Inames that are the index along an axis, as long as one has nothing but the next one inside; an if where some index
@@ -144,11 +136,6 @@ class LoopEmitter {
 
   // Axes that the instruction is not within, and runs at the beginning of.
   std::vector<std::string> tests_of_axes(size_t index) const;
-
-  // ---- reductions ---------------------------------------------------------------------------------------------------
-
-  // A lambda, called where its value is wanted: behind an `if` it may not be evaluated at all.
-  std::string reduction(const loop::Expr& reduce);
 
   // ---- the grid -----------------------------------------------------------------------------------------------------
 

@@ -1,9 +1,13 @@
 #include "megalith/codegen/loop_header.h"
 
+#include <fmt/format.h>
+#include <isl/set.h>
+
 #include <algorithm>
 #include <set>
 
 #include "megalith/codegen/checks.h"
+#include "megalith/loop/implied.h"
 #include "megalith/loop/nest.h"
 #include "megalith/loop/tag.h"
 
@@ -26,6 +30,26 @@ bool mentions_inner(const Expr& condition, const NestNode& node) {
 }
 
 }  // namespace
+
+isl::set narrowed(const isl::set& set, const isl::set& implemented) {
+  isl::set wider = isl::manage(isl_set_add_dims(implemented.copy(), isl_dim_set, 1));
+  return loop::without_implied(set.intersect(isl::manage(isl_set_reset_space(wider.release(), set.space().release()))));
+}
+
+loop::LoopBounds whole_bounds(const loop::Domains& domains, const std::string& iname, const isl::set& wanted,
+                              const std::vector<std::string>& outer) {
+  const isl::set values = domains.over({iname});
+  const isl::val least = isl::manage(isl_set_dim_min_val(values.copy(), 0)),
+                 most = isl::manage(isl_set_dim_max_val(values.copy(), 0));
+  if (!least.is_int() || !most.is_int()) return loop::loop_bounds(wanted, iname, outer);
+  const auto last = static_cast<unsigned>(isl_set_dim(wanted.get(), isl_dim_set)) - 1;
+  isl_set* all = isl_set_universe(wanted.space().release());
+  all = isl_set_lower_bound_val(all, isl_dim_set, last, least.copy());
+  all = isl_set_upper_bound_val(all, isl_dim_set, last, most.copy());
+  return {.lower = {fmt::format("{}", isl_val_get_num_si(least.get()))},
+          .upper = {fmt::format("{}", isl_val_get_num_si(most.get()) + 1)},
+          .implemented = isl::manage(all)};
+}
 
 bool reads_any(const Expr& expr, const std::set<std::string>& tensors) {
   if (expr.kind == Expr::Kind::subscript && tensors.contains(expr.name)) return true;

@@ -38,6 +38,13 @@ class LoopHeaders {
   std::map<std::string, Bounds> tile_bounds_;  // of tiled inames, over the whole domain
 };
 
+/// `set`, of one dimension more than `implemented`, as far as the loops around get there: bounds that follow from theirs go.
+isl::set narrowed(const isl::set& set, const isl::set& implemented);
+/// All values that the iname has anywhere, below the loops `outer`, whatever part of them `wanted` is; the bounds of that if
+/// those are no numbers.
+loop::LoopBounds whole_bounds(const loop::Domains& domains, const std::string& iname, const isl::set& wanted,
+                              const std::vector<std::string>& outer);
+
 /// Whether `expr` reads one of `tensors`.
 bool reads_any(const loop::Expr& expr, const std::set<std::string>& tensors);
 /// The tag of a loop, which all instructions in it agree on.

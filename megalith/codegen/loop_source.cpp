@@ -8,9 +8,11 @@
 
 #include "megalith/base/error.h"
 #include "megalith/base/plain_text.h"
+#include "megalith/codegen/checks.h"
 #include "megalith/codegen/loop_emitter.h"
 #include "megalith/codegen/source_text.h"
 #include "megalith/kernels/embedded.h"
+#include "megalith/loop/access.h"
 #include "megalith/loop/lex.h"
 #include "megalith/loop/rules.h"
 #include "megalith/loop/stages.h"
@@ -32,14 +34,25 @@ void make_whole(Expr& expr) {
   for (Expr& arg : expr.args) make_whole(arg);
 }
 
-// Types are inferred in instructions only. The order of the inames is written down, so that nobody has to find it again.
-Kernel with_whole_shapes(Kernel kernel) {
+void sort_reductions(Expr& expr, const std::vector<std::string>& order) {
+  std::ranges::sort(expr.inames, {}, [&](const std::string& iname) { return std::ranges::find(order, iname); });
+  for (Expr& arg : expr.args) sort_reductions(arg, order);
+}
+
+// Types are inferred in instructions only. The order of the inames is written down, so that nobody has to find it again, and
+// holds for reductions, too. What is stored as a narrower whole number than it may be ends at the edges of its type.
+Kernel prepared(Kernel kernel) {
   kernel.order = kernel.inames();
   for (TensorArgument& tensor : kernel.tensors)
     for (Expr& size : tensor.shape) {
       if (const auto number = loop::constant_value(size)) size = loop::make_integer(*number);
       make_whole(size);
     }
+  for (loop::Instruction& instruction : kernel.instructions) {
+    sort_reductions(instruction.value, kernel.order);
+    if (instruction.condition) sort_reductions(*instruction.condition, kernel.order);
+  }
+  narrow_stores(kernel);
   return kernel;
 }
 
@@ -47,32 +60,46 @@ Kernel with_whole_shapes(Kernel kernel) {
 
 LoopEmitter::LoopEmitter(const Kernel& kernel, LoopTarget target, const std::string& name,
                          const std::set<std::string>& aligned)
-    : kernel_(with_whole_shapes(kernel)),
-      aligned_(aligned),
+    : aligned_(aligned),
       is_gpu_(target != LoopTarget::cpu),
       is_emulated_(target == LoopTarget::emulated),
-      domains_(kernel_),
+      dialect_(loops_dialect(is_kernel())),
+      context_(prepared(kernel), dialect_),
+      kernel_(context_.kernel),
+      domains_(context_.domains),
       parallel_(loop::make_parallel(kernel)),
       storage_(kernel_, parallel_, is_gpu_, is_emulated_),
-      expressions_(
-          kernel_,
-          [this](const std::string& tensor, const std::vector<std::string>& index) { return element(tensor, index); },
-          [this](const Expr& reduce) { return reduction(reduce); }) {
+      writer_(context_) {
   result_.name = name;
   result_.num_barriers = parallel_.num_barriers;
   prefix_ = loop::message_prefix(kernel.name);
   comment_ = comment_lines(loop::print(kernel));
+  find_places();
+  // An emulation computes the same without, and is not to be fast: a compiler takes minutes for six such loops in each other.
+  for (const std::string& iname : kernel_.order)
+    if (!is_emulated_ && is_unrolled(iname)) context_.unrolled.insert(iname);
+  const std::vector<std::string> names = all_names();
+  while (std::ranges::find(names, context_.accumulator) != names.end()) context_.accumulator += "_";
+}
+
+void LoopEmitter::line(const std::string& text) {
+  const std::string indent(static_cast<size_t>(2 * depth_), ' ');
+  body_ += indent;
+  for (const char c : text) {
+    body_ += c;
+    if (c == '\n') body_ += indent;
+  }
+  body_ += "\n";
 }
 
 LoopSource LoopEmitter::run() {
   check_names();
+  check_subscripts();
   emit(parallel_.nest, {}, loop::parameter_context(kernel_));
   result_.text = header();
   if (are_streamed_) line("finish_streams();");
   result_.text += body_ + (is_emulated_ ? "  }\n}\n" : "}\n");
-  if (is_kernel()) result_.prelude = kernels::embedded_source("kernels/cuda/arch/builtins.cuh");
-  result_.prelude += kernels::embedded_source("kernels/cpu/prelude.h");
-  result_.prelude += kernels::embedded_source("kernels/cpu/loops.h");
+  for (const std::string& header : dialect_.headers) result_.prelude += kernels::embedded_source(header);
   if (is_kernel()) {
     // CUDA has an exp(float) of its own in the global namespace.
     result_.prelude += "namespace megalith::kernels {\n\n";
@@ -99,7 +126,7 @@ void LoopEmitter::close() {
   line("}");
 }
 
-void LoopEmitter::check_names() const {
+std::vector<std::string> LoopEmitter::all_names() const {
   std::vector<std::string> names = kernel_.inames();
   for (const TensorArgument& tensor : kernel_.tensors) names.push_back(tensor.name);
   for (const loop::Parameter& parameter : kernel_.parameters) names.push_back(parameter.name);
@@ -107,55 +134,60 @@ void LoopEmitter::check_names() const {
   for (const TensorArgument& tensor : kernel_.tensors)
     if (!tensor.storage.empty()) names.push_back(tensor.storage);
   names.push_back(result_.name);
-  for (const std::string& name : names)
+  return names;
+}
+
+void LoopEmitter::check_names() const {
+  for (const std::string& name : all_names())
     MEGALITH_CHECK(is_identifier(name) && !is_word_of_cpp(name) && !is_kept(name),
                    "{} \"{}\" has a meaning in generated code: rename it", prefix_, name);
   MEGALITH_CHECK(!kernel_.opaque, "{} is opaque: it says what it touches, and not what it computes", prefix_);
 }
 
 bool LoopEmitter::is_kept(const std::string& name) {
-  static const std::set<std::string> kept = {"tensors", "sizes",    "attributes", "megalith", "floord",    "thread",
-                                             "block",   "blocks",   "thread_at",  "fma",      "clamp",     "kInfinity",
-                                             "kLowest", "kHighest", "to_f32",     "to_i64",   "threadIdx", "blockIdx",
-                                             "warp",    "blockDim", "gridDim",    "u8",       "u16",       "u32",
-                                             "u64",     "f64",      "main",       "Pack",     "larger",    "smaller"};
-  return kept.contains(name) || name.starts_with("sum_of_") || name.starts_with("pack_of_");
+  static const std::set<std::string> kept = {
+      "tensors", "sizes",    "attributes", "megalith", "floord",        "thread", "block",  "blocks",    "thread_at",
+      "fma",     "clamp",    "kInfinity",  "kLowest",  "kHighest",      "to_f32", "to_i64", "threadIdx", "blockIdx",
+      "warp",    "blockDim", "gridDim",    "u8",       "u16",           "u32",    "u64",    "f64",       "main",
+      "Pack",    "larger",   "smaller",    "fold",     "fold_unrolled", "argmax", "Always"};
+  return kept.contains(name) || name.starts_with("pack_of_");
 }
 
-std::string LoopEmitter::element(const std::string& name, const std::vector<std::string>& index) const {
-  std::string flat;
-  for (size_t d = 0; d < index.size(); ++d) {
-    if (storage_.is_contracted(name, d)) continue;
-    if (flat.empty()) {
-      flat = index[d];
-      continue;
-    }
-    const bool is_first = index[d] == "0";
-    const std::string size = expressions_.as_whole(tensor(name).shape[d]);
-    const bool is_whole = flat.find(' ') == std::string::npos;
-    flat = fmt::format("{} * {}{}", is_whole ? flat : "(" + flat + ")",
-                       size.find(' ') == std::string::npos ? size : "(" + size + ")", is_first ? "" : " + " + index[d]);
+// Each is proved to be inside of its tensor, but for what depends on data.
+void LoopEmitter::check_subscripts() const {
+  for (const loop::Instruction& instruction : kernel_.instructions)
+    loop::visit_expressions(instruction, [&](const Expr& expr, const loop::Place&) {
+      if (expr.kind != Expr::Kind::subscript) return;
+      for (const Expr& arg : expr.args)
+        MEGALITH_CHECK(
+            loop::is_affine(kernel_, arg),
+            "{} the subscript {} of {} is not affine, and nothing would check it here: fix the sizes in it; what "
+            "depends on data is made code in a graph only",
+            prefix_, loop::print(arg), expr.name);
+    });
+}
+
+void LoopEmitter::find_places() {
+  for (const TensorArgument& tensor : kernel_.tensors) {
+    Place& place = context_.places.of[tensor.name];
+    place.text = tensor.name;
+    place.dtype = *tensor.dtype;
+    place.sizes = tensor.shape;
+    place.vanished = storage_.axes_of_threads(tensor.name);
+    if (const auto axis = parallel_.lane_axes.find(tensor.name); axis != parallel_.lane_axes.end())
+      place.lanes_axis = axis->second;
+    const bool is_of_thread = tensor.role == loop::Role::temporary && storage_.is_own(tensor.name) &&
+                              parallel_.spaces.at(tensor.name) == Space::thread;
+    if (is_emulated_ && is_of_thread) place.text += "[thread]";
+    if (is_emulated_ && place.lanes_axis) place.text += fmt::format("[thread / {0} * {0} + {{}}]", loop::kWarpThreads);
   }
-  const bool is_of_thread = is_emulated_ && storage_.is_own(name);
-  std::string of_thread = is_of_thread && parallel_.spaces.at(name) == Space::thread ? "[thread]" : "";
-  const auto lane_axis = parallel_.lane_axes.find(name);
-  const std::string lane = lane_axis == parallel_.lane_axes.end() ? "" : index[lane_axis->second];
-  if (is_of_thread && !lane.empty()) of_thread = fmt::format("[thread / {0} * {0} + {1}]", loop::kWarpThreads, lane);
-  std::string text = fmt::format("{}{}[{}]", name, of_thread, flat.empty() ? "0" : flat);
-  if (is_kernel() && !lane.empty()) {
-    const auto exchanged = packed_.find(text + "@" + lane);
-    return exchanged == packed_.end() ? text : exchanged->second;
-  }
-  const auto packed = packed_.find(text);
-  return packed == packed_.end() ? text : packed->second;
 }
 
 std::string LoopEmitter::header() {
   std::vector<std::string> parameters;
   std::string lines;
   const auto argument = [&](const TensorArgument& tensor, bool is_written) {
-    const std::string type =
-        fmt::format("{}{}*", is_written ? "" : "const ", LoopExpressions::element_type(*tensor.dtype));
+    const std::string type = fmt::format("{}{}*", is_written ? "" : "const ", element_type(*tensor.dtype));
     const bool is_aligned = aligned_.contains(tensor.name);
     if (is_kernel()) parameters.push_back(fmt::format("{} __restrict__ {}", type, tensor.name));
     if (is_kernel() && is_aligned)

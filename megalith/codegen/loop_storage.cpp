@@ -7,7 +7,7 @@
 
 #include "megalith/base/capacity_error.h"
 #include "megalith/base/error.h"
-#include "megalith/codegen/loop_expression.h"
+#include "megalith/codegen/expression.h"
 #include "megalith/loop/access.h"
 #include "megalith/loop/lex.h"
 #include "megalith/loop/text.h"
@@ -40,9 +40,9 @@ LoopStorage::LoopStorage(const Kernel& kernel, const loop::Parallel& parallel, b
   }
 }
 
-bool LoopStorage::is_contracted(const std::string& name, size_t axis) const {
+std::set<size_t> LoopStorage::axes_of_threads(const std::string& name) const {
   const auto contracted = contracted_.find(name);
-  return contracted != contracted_.end() && contracted->second.contains(axis);
+  return contracted == contracted_.end() ? std::set<size_t>() : contracted->second;
 }
 
 std::set<size_t> LoopStorage::own_axes(const std::string& name, Space space) const {
@@ -128,14 +128,13 @@ std::string LoopStorage::declarations(const std::set<std::string>& packed) const
     const bool is_packed =
         std::ranges::any_of(packed, [&](const std::string& name) { return tensor(name).storage == pool; });
     lines += fmt::format("  {}{}{} {}[{}];\n", is_gpu_ && !is_emulated_ ? "__shared__ " : "",
-                         is_packed ? "alignas(16) " : "", LoopExpressions::element_type(*first.dtype), pool,
+                         is_packed ? "alignas(16) " : "", element_type(*first.dtype), pool,
                          std::max<int64_t>(1, bytes / element_bytes(first)));
     if (is_gpu_) shared += bytes;
   }
   for (const auto& [name, axes] : contracted_) {
     if (pools.contains(tensor(name).storage)) {
-      lines += fmt::format("  {}* const {} = {};\n", LoopExpressions::element_type(*tensor(name).dtype), name,
-                           tensor(name).storage);
+      lines += fmt::format("  {}* const {} = {};\n", element_type(*tensor(name).dtype), name, tensor(name).storage);
       continue;
     }
     const bool is_shared = is_gpu_ && parallel_.spaces.at(name) == Space::block;
@@ -149,8 +148,7 @@ std::string LoopStorage::declarations(const std::set<std::string>& packed) const
     const bool is_everyones = is_shared || !is_gpu_;
     const char* before = is_emulated_ ? "" : is_shared ? "__shared__ " : "";
     lines += fmt::format("  {}{}{} {}{}[{}];\n", before, packed.contains(name) ? "alignas(16) " : "",
-                         LoopExpressions::element_type(*tensor(name).dtype), name,
-                         is_emulated_ && !is_everyones ? "[kThreads]" : "",
+                         element_type(*tensor(name).dtype), name, is_emulated_ && !is_everyones ? "[kThreads]" : "",
                          std::max<int64_t>(1, bytes / element_bytes(tensor(name))));
   }
   if (shared > kMaxShared)

@@ -21,7 +21,8 @@ class LoopStorage {
   /// Whether the function has the temporary; else its caller does.
   bool is_own(const std::string& name) const { return contracted_.contains(name); }
   /// Whether the function has of a tensor one element along the axis, for each thread or each block.
-  bool is_contracted(const std::string& name, size_t axis) const;
+  bool is_contracted(const std::string& name, size_t axis) const { return axes_of_threads(name).contains(axis); }
+  std::set<size_t> axes_of_threads(const std::string& name) const;
   /// UserError for a temporary of a thread or a block whose size is no number.
   void check_may_be_callers(const loop::TensorArgument& tensor) const;
   /// Declarations of what the function has. `packed`: tensors some of whose elements move at once. CapacityError if it is more

@@ -54,7 +54,7 @@ bool LoopEmitter::emit_packs(const NestNode& node, const loop::LoopBounds& bound
 
   const bool is_whole = ends.empty();
   if (!is_whole)
-    open(fmt::format("if ({} >= {})", folded(ends, "min"), count));
+    open(fmt::format("if ({} >= {})", join_bounds(ends, "min"), count));
   else if (is_gpu_)
     line("{"), ++depth_;
   if (is_gpu_)
@@ -77,13 +77,12 @@ void LoopEmitter::emit_whole_packs(const NestNode& node, const std::vector<PackA
   std::map<std::string, std::string> packs;
   std::string store;
   for (const PackAccess& access : accesses) {
-    const std::string text = expressions_.element(access.subscript);
+    const std::string text = writer_.element(access.subscript);
     if (!access.is_write && packs.contains(text)) continue;
     const std::string& tensor_name = access.subscript.name;
     packed_tensors_.insert(tensor_name);
     const std::string name = fmt::format("pack_of_{}_{}", tensor_name, num_packs_++),
-                      type = LoopExpressions::element_type(*tensor(tensor_name).dtype),
-                      first = expressions_.element(access.first);
+                      type = element_type(*tensor(tensor_name).dtype), first = writer_.element(access.first);
     if (access.is_write) {
       line(fmt::format("Pack<{}, {}> {};", type, count, name));
       target_pack_ = fmt::format("{}.at[{}]", name, node.iname);
@@ -93,11 +92,11 @@ void LoopEmitter::emit_whole_packs(const NestNode& node, const std::vector<PackA
       packs[text] = fmt::format("{}.at[{}]", name, node.iname);
     }
   }
-  packed_ = std::move(packs);
+  context_.held = std::move(packs);
   open_loop(node.iname, {.lower = {"0"}, .upper = {fmt::format("{}", count)}, .implemented = bounds.implemented});
   emit(node.body, outer, inside);
   close();
-  packed_.clear();
+  context_.held.clear();
   target_pack_.clear();
   if (!store.empty()) line(store);
 }
@@ -139,7 +138,7 @@ bool LoopEmitter::emit_square(const NestNode& node, const loop::LoopBounds& boun
   if (columns.empty() || !is_of_vectors(kernel_, instruction, inner.iname, all)) return false;
 
   if (!ends.empty())
-    open(fmt::format("if ({} >= {})", folded(ends, "min"), *count));
+    open(fmt::format("if ({} >= {})", join_bounds(ends, "min"), *count));
   else
     line("{"), ++depth_;
   const auto unrolled = [&](const std::string& iname) {
@@ -148,13 +147,13 @@ bool LoopEmitter::emit_square(const NestNode& node, const loop::LoopBounds& boun
   };
   std::map<std::string, std::string> vectors;
   for (const PackAccess& column : columns) {
-    const std::string text = expressions_.element(column.subscript);
+    const std::string text = writer_.element(column.subscript);
     if (vectors.contains(text)) continue;
     const std::string name = fmt::format("pack_of_{}_{}", column.subscript.name, num_packs_++);
     line(fmt::format("f32 {}[{}] __attribute__((aligned(64)));", name, *count * *count));
     unrolled(inner.iname);
     line(fmt::format("store_vector<{0}>(&{1}[{0} * {2}], load_vector<{0}>(&{3}));", *count, name, inner.iname,
-                     expressions_.element(column.first)));
+                     writer_.element(column.first)));
     close();
     line(fmt::format("transpose_pack<{}>({});", *count, name));
     vectors[text] = fmt::format("load_vector<{0}>(&{1}[{0} * {2}])", *count, name, node.iname);
@@ -176,16 +175,16 @@ void LoopEmitter::emit_whole_vector(const loop::Instruction& instruction, const 
                                     int64_t count, std::map<std::string, std::string> vectors) {
   std::string to;
   for (const PackAccess& access : accesses) {
-    const std::string first = expressions_.element(access.first);
+    const std::string first = writer_.element(access.first);
     if (access.is_write)
       to = first;
     else
-      vectors[expressions_.element(access.subscript)] = fmt::format("load_vector<{}>(&{})", count, first);
+      vectors[writer_.element(access.subscript)] = fmt::format("load_vector<{}>(&{})", count, first);
   }
-  packed_ = std::move(vectors);
-  std::string value = expressions_.as_float(instruction.value);
+  context_.held = std::move(vectors);
+  std::string value = writer_.write(instruction.value, Type::f32);
   if (value.find("load_vector<") == std::string::npos) value = fmt::format("broadcast<{}>({})", count, value);
-  packed_.clear();
+  context_.held.clear();
   const bool is_streamed = tensor(instruction.target.name).is_streamed;
   are_streamed_ |= is_streamed;
   line(fmt::format("{}_vector<{}>(&{}, {});", is_streamed ? "stream" : "store", count, to, value));

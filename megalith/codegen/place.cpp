@@ -66,17 +66,16 @@ Place plan_temporary(const Kernel& kernel, Place place, const std::vector<int64_
                      const std::vector<Access>& accesses, const std::map<int, std::vector<const NestNode*>>& paths) {
   const std::vector<const NestNode*> common = common_path(accesses, paths);
   size_t depth = 0;
-  place.strides.assign(shape.size(), 0);
-  for (size_t d = shape.size(); d-- > 0;) {
+  for (size_t d = 0; d < shape.size(); ++d) {
     if (const size_t loop = shared_loop(accesses, d, common)) {
       depth = std::max(depth, loop);
-      continue;
+      place.vanished.insert(d);
+    } else {
+      place.num_elements *= shape[d];
     }
-    place.strides[d] = place.num_elements;
-    place.num_elements *= shape[d];
   }
   place.depth = static_cast<int>(depth);
-  const bool scalar = std::ranges::all_of(place.strides, [](int64_t stride) { return stride == 0; });
+  const bool scalar = place.vanished.size() == shape.size();
   place.where = scalar ? Place::Where::scalar : Place::Where::stack;
 
   std::vector<int> writers;
@@ -135,12 +134,14 @@ Places plan_places(const Kernel& kernel, const std::map<std::string, int64_t>& s
     place.text = is_used(tensor.name) ? tensor.name + "_" : tensor.name;
     place.dtype = *tensor.dtype;
     std::vector<int64_t> shape;
-    for (const Expr& extent : tensor.shape) shape.push_back(integer_value(extent, sizes));
+    for (const Expr& extent : tensor.shape) {
+      shape.push_back(integer_value(extent, sizes));
+      place.sizes.push_back(loop::make_integer(shape.back()));
+    }
     if (tensor.role == loop::Role::temporary && accesses.contains(tensor.name)) {
       place = plan_temporary(kernel, place, shape, accesses.at(tensor.name), paths);
     } else {
-      place.strides.assign(shape.size(), 1);
-      for (size_t d = shape.size(); d-- > 0; place.num_elements *= shape[d]) place.strides[d] = place.num_elements;
+      for (const int64_t size : shape) place.num_elements *= size;
     }
     if (place.where == Place::Where::stack) {
       const int64_t bytes = place.num_elements * dtype_bytes(place.dtype);

@@ -1,10 +1,13 @@
-// Where the tensors of a kernel live while a body runs, and how their elements are addressed: operands behind pointers,
-// temporaries in scalars, stack arrays or scratch. A temporary's dimension vanishes when every access indexes it by the
-// same loop around them all: ss[t] inside one loop over t is a scalar.
+// Where the tensors of a kernel live while its code runs, and how their elements are addressed. plan_places() says it for the
+// body of an operator: operands behind pointers, temporaries in scalars, stack arrays or scratch. There a temporary's
+// dimension vanishes when every access indexes it by the same loop around them all: ss[t] inside one loop over t is a scalar.
+// Of a kernel of one's own loop_storage.h says it.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -16,13 +19,14 @@ namespace megalith::codegen {
 struct Place {
   enum class Where { operand, scalar, stack, scratch };
 
-  std::string text;  // its name in the source
+  std::string text;  // its name in the source; "{}" in it stands for the lane, where those of a warp stand in one array
   DType dtype = DType::f32;
   Where where = Where::operand;
-  std::vector<int64_t> strides;  // in elements, row-major, of the sizes' largest values; 0: the dimension has vanished
-  int64_t num_elements = 1;
-  int together =
-      0;  // of [rows, columns] in panels (kernels/panel_layout.h): columns that stand together; 0: by strides
+  std::vector<loop::Expr> sizes;     // of its axes, row-major; of a body's the largest values
+  std::set<size_t> vanished;         // axes that take no room
+  std::optional<size_t> lanes_axis;  // each lane of a warp has the elements of its own along this axis
+  int64_t num_elements = 1;          // of a body's
+  int together = 0;  // of [rows, columns] in panels (kernels/panel_layout.h): columns that stand together; 0: row-major
   int64_t scratch_offset = 0;
   int depth = 0;                  // of the loops around its declaration
   bool defined_by_write = false;  // a scalar whose only write is unconditional and where it is declared

@@ -10,6 +10,7 @@
 #include "megalith/codegen/checks.h"
 #include "megalith/codegen/columns.h"
 #include "megalith/codegen/expression.h"
+#include "megalith/codegen/loop_header.h"
 #include "megalith/loop/recall.h"
 #include "megalith/loop/tag.h"
 
@@ -40,13 +41,15 @@ struct ReductionLoop {
 // Inside of the loops `scope`. Every part of an expression that a sum is in asks, when a schedule is proposed and when the
 // body is written; so answers are kept.
 std::vector<ReductionLoop> reduction_loops(const loop::Domains& domains, const std::vector<std::string>& scope,
-                                           const std::vector<std::string>& reduced) {
+                                           const std::vector<std::string>& reduced,
+                                           const std::set<std::string>& whole) {
   std::vector<std::string> outer = scope;
   std::string question =
       fmt::format("{} in {}: {}", fmt::join(reduced, " "), fmt::join(scope, " "), domains.question(scope));
   for (const std::string& iname : reduced) {
     outer.push_back(iname);
     question += "; " + domains.question(outer);
+    if (whole.contains(iname)) question += " whole";
   }
   thread_local loop::Recall<std::vector<ReductionLoop>> known(4096);
   if (const std::vector<ReductionLoop>* loops = known.find(question)) return *loops;
@@ -58,7 +61,9 @@ std::vector<ReductionLoop> reduction_loops(const loop::Domains& domains, const s
     std::vector<std::string> inames = outer;
     inames.push_back(iname);
     const isl::set domain = reorder(domains.over(inames), domains.sorted(inames), inames);
-    const loop::LoopBounds found = loop::loop_bounds(domain, iname, outer);
+    const isl::set wanted = narrowed(domain, implemented);
+    const loop::LoopBounds found =
+        whole.contains(iname) ? whole_bounds(domains, iname, wanted, outer) : loop::loop_bounds(wanted, iname, outer);
     const isl::set around = implemented;
     implemented = loop::enter_loop(implemented, found);
     ReductionLoop& one = loops.emplace_back(ReductionLoop{found.lower, found.upper, {}});
@@ -93,7 +98,7 @@ std::vector<ExpressionWriter::Reduction> ExpressionWriter::reductions(const Expr
     return reduce.inames.size() - 1;
   };
 
-  const std::vector<ReductionLoop> loops = reduction_loops(context_.domains, scope_, reduce.inames);
+  const std::vector<ReductionLoop> loops = reduction_loops(context_.domains, scope_, reduce.inames, context_.whole);
   std::vector<Reduction> result;
   for (size_t r = 0; r < reduce.inames.size(); ++r) {
     const std::string& iname = reduce.inames[r];
@@ -158,7 +163,8 @@ ExpressionWriter::Text ExpressionWriter::reduce_text(const Expr& expr) const {
   // terms alone; loops around that carry the result through it, and all threads run them.
   const loop::InameTag tag = tag_in(instruction_, expr.inames.back());
   const bool together = level_ != Level::thread && (tag == loop::InameTag::thread_0 || tag == loop::InameTag::lane);
-  const bool in_lanes = !together && (tag == loop::InameTag::vector || tag == loop::InameTag::lane);
+  const bool in_lanes =
+      !together && !context_.dialect.is_literal && (tag == loop::InameTag::vector || tag == loop::InameTag::lane);
   const std::string level = !together ? "" : level_ == Level::warp ? "warp_" : "block_";
   struct Restore {
     Level& level;
@@ -167,6 +173,9 @@ ExpressionWriter::Text ExpressionWriter::reduce_text(const Expr& expr) const {
   } restore{level_, level_};
   level_ = Level::thread;
 
+  const auto fold_of = [&](const std::string& iname) {
+    return context_.unrolled.contains(iname) ? "fold_unrolled" : "fold";
+  };
   const std::string& last = expr.inames.back();
   std::string text;
   if (expr.reduce == ReduceOp::argmax) {
@@ -180,32 +189,33 @@ ExpressionWriter::Text ExpressionWriter::reduce_text(const Expr& expr) const {
   }
 
   // One step of the innermost loop.
+  const std::string& acc = context_.accumulator;
   const std::string name(type_name(type));
   const bool sum = expr.reduce == ReduceOp::sum;
-  const char* pick = expr.reduce == ReduceOp::max ? "max" : "min";
+  const std::string pick = word_of(expr.reduce == ReduceOp::max ? "max" : "min", type);
   const std::string nothing = sum                 ? (type == Type::f32 ? "0.0f" : "i64(0)")
                               : type == Type::f32 ? (expr.reduce == ReduceOp::max ? "-kInfinity" : "kInfinity")
                                                   : (expr.reduce == ReduceOp::max ? "kLowest" : "kHighest");
   std::string step =
-      sum ? accumulate(*this, expr.args[0], "acc") : fmt::format("{}(acc, {})", pick, write(expr.args[0], type));
-  if (!tests.empty()) step = fmt::format("{} ? {} : acc", holds, step);
+      sum ? accumulate(*this, expr.args[0], acc) : fmt::format("{}({}, {})", pick, acc, write(expr.args[0], type));
+  if (!tests.empty()) step = fmt::format("{} ? {} : {}", holds, step, acc);
 
   const Bounds& inner = loops.back().bounds;
   if (together)
     text = fmt::format("{}{}<{}>({}, {}, {})", level, sum ? "sum" : pick, name, inner.lower, inner.upper,
-                       lambda(name + " acc, " + parameter(last, step), step));
+                       lambda(name + " " + acc + ", " + parameter(last, step), step));
   else if (in_lanes)
     text = fmt::format("{}_in_lanes({}, {}, {})", sum ? "sum" : pick, inner.lower, inner.upper,
-                       lambda("f32 acc, " + parameter(last, step), step));
+                       lambda("f32 " + acc + ", " + parameter(last, step), step));
   else
-    text = fmt::format("fold({}, {}, {}, {})", loops.size() > 1 ? "acc" : nothing, inner.lower, inner.upper,
-                       lambda(name + " acc, " + parameter(last, step), step));
+    text = fmt::format("{}({}, {}, {}, {})", fold_of(last), loops.size() > 1 ? acc : nothing, inner.lower, inner.upper,
+                       lambda(name + " " + acc + ", " + parameter(last, step), step));
 
   for (size_t r = loops.size() - 1; r-- > 0;) {
     const bool is_partial = (together || in_lanes) && r + 2 == loops.size();
-    const std::string body = !is_partial ? text : sum ? "acc + " + text : fmt::format("{}(acc, {})", pick, text);
-    text = fmt::format("fold({}, {}, {}, {})", r > 0 ? "acc" : nothing, loops[r].bounds.lower, loops[r].bounds.upper,
-                       lambda(name + " acc, " + parameter(expr.inames[r], text), body));
+    const std::string body = !is_partial ? text : sum ? acc + " + " + text : fmt::format("{}({}, {})", pick, acc, text);
+    text = fmt::format("{}({}, {}, {}, {})", fold_of(expr.inames[r]), r > 0 ? acc : nothing, loops[r].bounds.lower,
+                       loops[r].bounds.upper, lambda(name + " " + acc + ", " + parameter(expr.inames[r], text), body));
   }
   scope_ = scope;
   return {text, 9, type};

@@ -1,5 +1,6 @@
-// What scheduled loops use beyond prelude.h: elements side by side in memory that move at once, and on a CPU are computed at
-// once, which is what loops are tagged `vec` for; maxima that keep NaN. Freestanding, as prelude.h.
+// What kernels of one's own use beyond prelude.h: elements side by side in memory that move at once, and on a CPU are computed
+// at once, which is what loops are tagged `vec` for; sums, maxima and the like in the order of the text, which keep NaN.
+// Freestanding, as prelude.h.
 #pragma once
 
 #include "megalith/kernels/cpu/prelude.h"
@@ -22,6 +23,45 @@ inline f32 smaller(f32 a, f32 b) {
 inline f32 larger(f32 a, f32 b) { return a > b || a != a ? a : b; }
 inline f32 smaller(f32 a, f32 b) { return a < b || a != a ? a : b; }
 #endif
+
+/// Folds `step` over begin <= k < end, in order.
+template <class T, class Step>
+MEGALITH_INLINE inline T fold(T first, i64 begin, i64 end, Step step) {
+  for (i64 k = begin; k < end; ++k) first = step(first, k);
+  return first;
+}
+template <class T, class Step>
+MEGALITH_INLINE inline T fold_unrolled(T first, i64 begin, i64 end, Step step) {
+#if defined(__CUDACC_RTC__)
+#pragma unroll
+#else
+#pragma GCC unroll 64
+#endif
+  for (i64 k = begin; k < end; ++k) first = step(first, k);
+  return first;
+}
+
+struct Always {
+  MEGALITH_INLINE bool operator()(i64) const { return true; }
+};
+/// The k of the largest term(k) among those that hold and are numbers, the lowest of several; 0 if there is none.
+template <class Term, class Holds = Always>
+MEGALITH_INLINE inline i64 argmax(i64 begin, i64 end, Term term, Holds holds = {}) {
+  i64 at = 0;
+  bool found = false;
+  decltype(term(begin)) best = 0;
+  for (i64 k = begin; k < end; ++k) {
+    if (!holds(k)) continue;
+    const auto value = term(k);
+    const bool is_first_number = best != best && value == value;
+    if (!found || value > best || is_first_number) {
+      best = value;
+      at = k;
+      found = true;
+    }
+  }
+  return at;
+}
 
 /// Begins at a multiple of its size.
 template <class T, int kCount>
