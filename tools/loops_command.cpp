@@ -11,6 +11,7 @@
 #include "megalith/jit/cuda/build.h"
 #include "megalith/jit/open_schedule.h"
 #include "megalith/loop/parallel.h"
+#include "megalith/loop/rules.h"
 #include "megalith/loop/stages.h"
 #include "megalith/loop/tag.h"
 #include "megalith/loop/text.h"
@@ -50,7 +51,7 @@ jit::OpenSchedule read_kernel(const std::string& file) {
 
 // What the tags come to: who has which temporary, and where threads wait.
 std::string summary(const loop::Kernel& kernel) {
-  const std::vector<loop::Kernel> stages = loop::split_stages(kernel);
+  const std::vector<loop::Kernel> stages = loop::split_stages(loop::realise_dealt_out(loop::without_rules(kernel)));
   if (stages.size() > 1) {
     std::string text;
     for (const loop::Kernel& stage : stages) text += fmt::format("# {}:\n{}", stage.name, summary(stage));

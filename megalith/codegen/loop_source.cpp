@@ -19,6 +19,7 @@
 #include "megalith/loop/tag.h"
 #include "megalith/loop/text.h"
 #include "megalith/loop/transform/schedule.h"
+#include "megalith/loop/transform/transform.h"
 
 namespace megalith::codegen {
 
@@ -270,7 +271,7 @@ std::array<int64_t, 3> LoopSource::blocks(const std::vector<int64_t>& values) co
 
 LoopSource emit_loops(const Kernel& with_rules, LoopTarget target, const std::string& name,
                       const std::set<std::string>& aligned) {
-  const Kernel kernel = loop::without_rules(with_rules);
+  const Kernel kernel = loop::realise_dealt_out(loop::without_rules(with_rules));
   MEGALITH_CHECK(!loop::has_stages(kernel),
                  "{} it has a barrier over everything, and is a function for each part: emit its stages",
                  loop::message_prefix(kernel.name));
@@ -278,11 +279,12 @@ LoopSource emit_loops(const Kernel& with_rules, LoopTarget target, const std::st
   return LoopEmitter(kernel, target, name, aligned).run();
 }
 
-std::vector<LoopSource> emit_stages(const Kernel& kernel, LoopTarget target, const std::string& name,
+std::vector<LoopSource> emit_stages(const Kernel& with_rules, LoopTarget target, const std::string& name,
                                     const std::set<std::string>& aligned) {
+  const Kernel kernel = loop::realise_dealt_out(loop::without_rules(with_rules));
   if (!loop::has_stages(kernel)) return {emit_loops(kernel, target, name, aligned)};
   std::vector<LoopSource> sources;
-  for (const Kernel& stage : loop::split_stages(loop::without_rules(kernel)))
+  for (const Kernel& stage : loop::split_stages(kernel))
     sources.push_back(emit_loops(stage, target, fmt::format("{}_{}", name, sources.size()), aligned));
   return sources;
 }

@@ -13,6 +13,7 @@
 #include "megalith/loop/infer.h"
 #include "megalith/loop/isl_limit.h"
 #include "megalith/loop/lex.h"
+#include "megalith/loop/rules.h"
 #include "megalith/loop/text.h"
 #include "megalith/loop/transform/transform.h"
 
@@ -72,6 +73,7 @@ Kernel specialize(const Kernel& scheduled, const LoopSpecialization& known) {
     for (const std::string& name : known.multiples)
       kernel = loop::assume(kernel, fmt::format("{} mod {} = 0", name, kLoopMultiple));
     for (const auto& [name, value] : known.constants) kernel = loop::fix_parameter(kernel, name, value);
+    kernel = loop::realise_dealt_out(loop::without_rules(kernel));
   });
   return kernel;
 }

@@ -9,9 +9,11 @@
 #include "megalith/base/error.h"
 #include "megalith/jit/loops.h"
 #include "megalith/loop/domain.h"
+#include "megalith/loop/rules.h"
 #include "megalith/loop/stages.h"
 #include "megalith/loop/text.h"
 #include "megalith/loop/transform/random_schedule.h"
+#include "megalith/loop/transform/transform.h"
 
 namespace megalith::jit {
 
@@ -92,7 +94,7 @@ RandomLoops check_random_loops(uint64_t first, int count, int num_steps, const s
       } catch (const UserError&) { ++report.num_without; }
     for (const loop::TensorArgument& tensor : next.random.schedule.kernel().tensors)
       report.sources_with["lanes"] += tensor.space == loop::Space::warp;
-    next.stages = loop::split_stages(next.random.schedule.kernel());
+    next.stages = loop::split_stages(loop::realise_dealt_out(loop::without_rules(next.random.schedule.kernel())));
     report.num_cut += next.stages.size() > 1 ? 1 : 0;
     for (const std::vector<codegen::LoopSource>& parts : next.sources) {
       for (const codegen::LoopSource& part : parts) {

@@ -118,6 +118,17 @@ const Program kPrograms[] = {
      "y[i] = sum(k, a[i, k])\n",
      "split i 3 -> i_o:g.0 i_w\norder i_o k i_w\ntree k 32 -> part p:lane\ntag i_w w\nspace part lanes\n",
      {{{"n", 7}, {"m", 45}}, {{"n", 3}, {"m", 5}}}},
+    {"sums_as_the_tags_say",
+     "input a: f32[n, m]\noutput y: f32[n]\nassume n >= 1 and m >= 1\n{ [i, k] : 0 <= i < n and 0 <= k < m }\n"
+     "y[i] = sum(k, a[i, k] * a[i, k])\n",
+     "tag i g.0\nsplit k 96 -> k_o k_t\nsplit k_t 32 -> k_w:w k_l:lane\n",
+     {{{"n", 3}, {"m", 245}}, {{"n", 2}, {"m", 96}}, {{"n", 1}, {"m", 5}}}},
+    {"maxima_and_sums_over_one_iname",
+     "input x: f32[n, m]\noutput y: f32[n, m]\noutput z: i32[n]\nassume n >= 1 and m >= 1\n"
+     "{ [i, k, j] : 0 <= i < n and 0 <= k, j < m }\ntop[i] = max(k, x[i, k])\ntotal[i] = sum(k, x[i, k] - top[i])\n"
+     "y[i, j] = (x[i, j] - top[i]) * total[i]\nz[i] = argmax(k, x[i, k])\n",
+     "assume m <= 64\ntag i g.0 k l.0\nsplit j 16 -> j_o j_i:l.0\n",
+     {{{"n", 5}, {"m", 37}}, {{"n", 1}, {"m", 64}}, {{"n", 2}, {"m", 1}}}},
     {"maxima_that_all_lanes_have",
      "input x: f32[n, m]\noutput y: f32[n, m]\nassume n >= 1 and m >= 1\n{ [i, k, j] : 0 <= i < n and 0 <= k, j < m }\n"
      "top[i] = max(k, x[i, k])\ny[i, j] = x[i, j] - top[i]\n",

@@ -10,6 +10,7 @@
 
 #include "jit/scheduled.h"
 #include "megalith/base/error.h"
+#include "megalith/loop/transform/transform.h"
 
 namespace megalith::jit {
 namespace {
@@ -167,6 +168,16 @@ TEST(LoopSource, ThePageOfSchedulesIsAsTheExampleIs) {
   const std::string registers = example("matmul_registers.schedule");
   const size_t first = registers.find("tile i j"), last = registers.find("# Tiles of a");
   EXPECT_THAT(page, HasSubstr(registers.substr(first, last - first)));
+}
+
+TEST(LoopSource, ThePageShowsWhatTagsMakeOfASum) {
+  const std::string page = file_read(std::string(MEGALITH_SOURCE_DIR) + "/docs/schedules.md");
+  const std::string steps = "split i 1024 -> b:g.0 i_o\nsplit i_o 4 -> i_r i_t:l.0\n";
+  EXPECT_THAT(page, HasSubstr("```text\n" + steps + "```"));
+  const Schedule schedule =
+      scheduled("input a: f32[n]\noutput y: f32[1]\nassume n >= 1\n{ [i] : 0 <= i < n }\ny[0] = sum(i, a[i])\n", steps);
+  const std::string kernel = loop::print(loop::realise_dealt_out(schedule.kernel()));
+  EXPECT_THAT(page, HasSubstr("```text\n" + kernel.substr(kernel.find("part_0[i_t_4] = ")) + "```"));
 }
 
 TEST(LoopSource, WhatCannotBeCodeIsSaid) {

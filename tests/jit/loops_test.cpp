@@ -21,6 +21,7 @@
 #include "megalith/loop/stages.h"
 #include "megalith/loop/transform/random_schedule.h"
 #include "megalith/loop/transform/steps.h"
+#include "megalith/loop/transform/transform.h"
 
 namespace megalith::jit {
 namespace {
@@ -163,20 +164,25 @@ TEST(Loops, MaximaKeepNaN) {
   }
 }
 
-// A sum over blocks: partial sums in one kernel, what they come to in another.
-TEST(Loops, ABarrierOverAllBlocksCutsTheKernel) {
+// A sum over blocks: partial sums in one kernel, what they come to in another. By steps, and as tags of its inames say.
+class SumOverBlocks : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(
+    Loops, SumOverBlocks,
+    ::testing::Values("split i 64 -> b i_i\nsplit_reduction b part\nduplicate b -> s in insn0\n"
+                      "tree i_i -> in_block p:l.0\nbarrier before insn0\ntag b g.0\ntree s 32 -> all q:lane\n",
+                      "split i 64 -> b:g.0 i_i:l.0\n", "split i 64 -> b:g.0 i_i\nsplit i_i 32 -> i_w:w i_l:lane\n",
+                      "split i 64 -> b:g.0 i_i:l.0\nrealise_reductions\n"));
+
+TEST_P(SumOverBlocks, ABarrierOverAllBlocksCutsTheKernel) {
   const std::string total =
       "input a: f32[n]\noutput y: f32[1]\nassume n >= 1\n{ [i] : 0 <= i < n }\ny[0] = sum(i, a[i])\n";
-  const Schedule schedule =
-      scheduled(total,
-                "split i 64 -> b i_i\nsplit_reduction b part\nduplicate b -> s in insn0\n"
-                "tree i_i -> in_block p:l.0\nbarrier before insn0\ntag b g.0\ntree s 32 -> all q:lane\n");
+  const Schedule schedule = scheduled(total, GetParam());
   EXPECT_EQ(loop::print(loop::parse_kernel(loop::print(schedule.kernel()))), loop::print(schedule.kernel()));
   EXPECT_THAT([&] { body_of(schedule, LoopTarget::cuda); },
               testing::ThrowsMessage<UserError>(HasSubstr("emit its stages")));
   std::vector<LoopSource> all;
   std::vector<std::vector<LoopSource>> sources;
-  const std::vector<loop::Kernel> stages = loop::split_stages(schedule.kernel());
+  const std::vector<loop::Kernel> stages = loop::split_stages(loop::realise_dealt_out(schedule.kernel()));
   ASSERT_EQ(stages.size(), 2u);
   for (const auto& [target, name] : {std::pair(LoopTarget::cpu, "on_cpu"), {LoopTarget::emulated, "as_gpu"}}) {
     sources.push_back(codegen::emit_stages(schedule.kernel(), target, name));

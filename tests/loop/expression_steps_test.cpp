@@ -3,11 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <ranges>
 #include <string>
 
 #include "loop/support.h"
 #include "megalith/loop/infer.h"
 #include "megalith/loop/parallel.h"
+#include "megalith/loop/stages.h"
 #include "megalith/loop/text.h"
 #include "megalith/loop/transform/preprocess.h"
 #include "megalith/loop/transform/schedule.h"
@@ -181,6 +184,71 @@ TEST(RealiseReductions, WhereTheyMayLeave) {
   const Kernel kernel = same_after(text, "realise_reductions", {{{"n", 5}}, {}}).kernel();
   EXPECT_THAT(print(kernel), AllOf(HasSubstr("if(a[i] > 0, sum(k, b[k]), 0.0) + argmax(k, a[k])"),
                                    Not(HasSubstr("max(k, b[k])")), Not(HasSubstr("sum((j")), HasSubstr("= max(sum")));
+}
+
+const std::string kDots =
+    "kernel dots\ninput a: f32[n, m]\ninput b: f32[n, m]\noutput y: f32[n]\nassume n >= 1 and m >= 1\n"
+    "{ [i, k] : 0 <= i < n and 0 <= k < m }\ny[i] = sum(k, a[i, k] * b[i, k])\n";
+
+// In sequence, by lanes, by a tree in shared memory, over blocks.
+TEST(RealiseReductions, AsTheTagsOfTheirInamesSay) {
+  const auto realised = [](const std::string& steps) {
+    const Binding binding{{{"n", 3}, {"m", 21}}, {}};
+    const Schedule schedule = same_after(kDots, steps, binding);
+    const Schedule done = same_after(kDots, steps + "realise_reductions\n", binding);
+    // The pass does the same, and code is written of nothing else.
+    const auto passes = preprocess(schedule.kernel());
+    EXPECT_EQ(passes.back().text, print(done.kernel()));
+    EXPECT_THAT(passes.back().text, Not(HasSubstr("sum(")));
+    return done.kernel();
+  };
+  const auto stages_of = [](const Kernel& kernel) { return split_stages(kernel); };
+
+  const Kernel in_sequence = realised("split k 4 -> k_o k_i:unr\n");
+  EXPECT_THAT(print(in_sequence), AllOf(HasSubstr("sum_0[0] = sum_0[0] + "), HasSubstr("inames=i:k_o:k_i")));
+
+  const Kernel tree = realised("split k 4 -> k_o k_i:l.0\n");
+  EXPECT_THAT(print(tree), AllOf(HasSubstr("part[k_i_2] = part[k_i_2] + part[k_i_2 + 2]"),
+                                 HasSubstr("part[k_i_1] = part[k_i_1] + part[k_i_1 + 1]"), HasSubstr("y[i] = part[0]"),
+                                 HasSubstr("tag k_i_2 = l.0"), HasSubstr("sum_0[k_i] = sum_0[k_i] + ")));
+  EXPECT_EQ(make_parallel(tree).spaces.at("part"), Space::block);
+  EXPECT_EQ(make_parallel(tree).num_threads[3], 4);
+
+  const Kernel lanes = realised("split k 32 -> k_o k_i:lane\n");
+  EXPECT_THAT(print(lanes), HasSubstr("temporary part: f32[32] lanes"));
+  EXPECT_EQ(make_parallel(lanes).spaces.at("part"), Space::warp);
+
+  const Kernel blocks = realised("split k 4 -> k_o:g.0 k_i\n");
+  EXPECT_THAT(print(blocks), AllOf(HasSubstr("\nbarrier\n"), HasSubstr("tag k_o = g.0"), Not(HasSubstr("_all = g.0"))));
+  ASSERT_EQ(stages_of(blocks).size(), 2u);
+  EXPECT_FALSE(make_parallel(stages_of(blocks)[1]).has_axis[0]);
+
+  // The lanes of warps of blocks.
+  const Kernel all = realised("split k 256 -> k_b:g.0 k_i\nsplit k_i 64 -> k_o k_j\nsplit k_j 32 -> k_w:w k_l:lane\n");
+  ASSERT_EQ(stages_of(all).size(), 2u);
+  const Parallel first = make_parallel(stages_of(all)[0]);
+  EXPECT_EQ(first.num_threads[3] * first.num_threads[4], 64);
+  EXPECT_EQ(std::ranges::count(std::views::values(first.spaces), Space::warp), 1);
+  EXPECT_EQ(std::ranges::count(std::views::values(first.spaces), Space::block), 1);
+}
+
+TEST(RealiseReductions, TagsOfWhatIsUsedElsewhereAndWhatCannotBe) {
+  const std::string two = kDots + "output z: i32[n]\nz[i] = argmax(k, b[i, k])\n";
+  const Schedule both = same_after(two, "assume m <= 40\ntag k l.0\n", {{{"n", 3}, {"m", 21}}, {}});
+  const Kernel kernel = realise_dealt_out(both.kernel());
+  EXPECT_THAT(print(kernel), AllOf(HasSubstr("part_0"), Not(HasSubstr("argmax")), Not(HasSubstr("sum("))));
+  EXPECT_EQ(print(realise_dealt_out(kernel)), print(kernel));
+  EXPECT_THAT(
+      refusal_of(kDots, "tag k l.0"),
+      AllOf(HasSubstr("instruction \"insn0\" reduces over k, which is tagged l.0, and no thread has a part of a sum: "),
+            HasSubstr("say how many lanes there are")));
+  EXPECT_THAT(refusal_of(kDots, "tag k g.0"), HasSubstr("runs over nothing else"));
+  EXPECT_THAT(refusal_of(kDots + "output z: f32[n]\nz[i] = if(a[i, 0] > 0, sum(k, b[i, k]), 0.0)\n",
+                         "assume m <= 40\ntag k l.0"),
+              AllOf(HasSubstr("\"insn1\" reduces over k"), HasSubstr("stands inside of a condition")));
+  EXPECT_THAT(
+      refusal_of(kDots + "output z: f32[n]\nz[i] = sum(k, b[i, k]) * max(k, b[i, k])\n", "assume m <= 40\ntag k l.0"),
+      HasSubstr("two reductions run over k"));
 }
 
 const std::string kAdding =

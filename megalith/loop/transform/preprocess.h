@@ -1,6 +1,6 @@
 // What a kernel is before a schedule, made plain in four passes that one can look at: its types and shapes, what it computes
-// twice, which instances depend on each other, and its reductions as loops. No pass is needed before a step: steps ask for
-// what they need.
+// twice, which instances depend on each other, and its reductions as loops, in sequence or dealt out as tags say. No pass is
+// needed before a step: steps ask for what they need.
 #pragma once
 
 #include <string>

@@ -164,11 +164,11 @@ IllegalCase too_many_lanes(Dice& dice) {
 
 IllegalCase sum_over_threads(Dice& dice) {
   const Names names(dice);
-  static const std::vector<std::string> tags = {"l.0", "l.1", "lane", "g.0"};
+  static const std::vector<std::string> tags = {"l.0", "l.1", "lane", "w"};
   return {"sum over threads",
           product(names),
           {},
-          fmt::format("split {} {} -> {} {}:{}", names.k, 2 + dice.below(30), names.a, names.b, dice.one_of(tags)),
+          fmt::format("split {} {} -> {}:{} {}", names.k, 2 + dice.below(30), names.a, dice.one_of(tags), names.b),
           "no thread has a part of a sum"};
 }
 

@@ -1,4 +1,4 @@
-// nest_reduction, accumulate, realise_reductions
+// nest_reduction, accumulate
 #include <algorithm>
 
 #include "megalith/loop/text.h"
@@ -21,9 +21,6 @@ Kernel nest_reduction(const Kernel& kernel, const std::vector<std::string>& inam
   return finished(std::move(result));
 }
 
-namespace {
-
-// `found`, of the instruction `at` of `result`, a copy of `kernel`.
 Kernel accumulated(const Kernel& kernel, Kernel result, size_t at, Expr* found, const std::vector<std::string>& inames,
                    const std::string& sum) {
   const Expr reduce = *found;
@@ -64,42 +61,11 @@ Kernel accumulated(const Kernel& kernel, Kernel result, size_t at, Expr* found, 
   return result;
 }
 
-}  // namespace
-
 Kernel accumulate(const Kernel& kernel, const std::vector<std::string>& inames, const std::string& sum) {
   check_is_free(kernel, sum);
   Kernel result = kernel;
   const auto [at, found] = find_sum(result, inames);
   return accumulated(kernel, std::move(result), at, found, inames, sum);
-}
-
-Kernel realise_reductions(const Kernel& kernel) {
-  Kernel result = kernel;
-  for (size_t at = 0; at < result.instructions.size();) {
-    // Into `result`, if one of the instruction's can leave it: two instructions before it then.
-    const auto realise_one = [&] {
-      size_t count = 0;
-      for_each_expression(result.instructions[at], [&](const Expr& expr) { count += expr.kind == Expr::Kind::reduce; });
-      for (size_t which = 0; which < count; ++which) {
-        Kernel next = result;
-        Expr* found = nullptr;
-        size_t number = 0;
-        for_each_expression(next.instructions[at], [&](Expr& expr) {
-          if (expr.kind == Expr::Kind::reduce && number++ == which) found = &expr;
-        });
-        if (found->reduce == ReduceOp::argmax) continue;
-        const std::vector<std::string> inames = found->inames;
-        try {
-          result = accumulated(result, std::move(next), at, found, inames, free_name(result, "sum"));
-          return true;
-        } catch (const UserError&) {  // it stays a reduction
-        }
-      }
-      return false;
-    };
-    at += realise_one() ? 2 : 1;
-  }
-  return result;
 }
 
 }  // namespace megalith::loop

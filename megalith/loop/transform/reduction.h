@@ -22,6 +22,10 @@ FoundReduction find_sum(Kernel& kernel, const std::vector<std::string>& inames);
 /// condition and of no other reduction, and does not read what the instruction writes.
 void check_can_leave(const Kernel& kernel, const Instruction& instruction, const Expr& reduce);
 
+/// accumulate() of `found`, an expression of the instruction `at` of `result`, which is a copy of `kernel`.
+Kernel accumulated(const Kernel& kernel, Kernel result, size_t at, Expr* found, const std::vector<std::string>& inames,
+                   const std::string& sum);
+
 /// What a reduction over nothing gives, in its type, and what it makes of two values.
 Expr neutral_of(const Expr& reduce);
 Expr combined(ReduceOp op, Expr a, Expr b);

@@ -18,16 +18,18 @@
 #include "megalith/loop/storage.h"
 #include "megalith/loop/text.h"
 #include "megalith/loop/transform/steps.h"
+#include "megalith/loop/transform/transform.h"
 
 namespace megalith::loop {
 
 void check_scheduled(const Kernel& with_rules) {
-  const Kernel kernel = without_rules(with_rules);
+  Kernel kernel = without_rules(with_rules);
   // What writes a kernel's code asks again what was asked after its last step.
   thread_local Recall<bool> checked(8);
   std::string question = print(kernel);
   if (checked.find(question)) return;
   check_names(kernel);
+  kernel = realise_dealt_out(kernel);
   check_bounds(kernel);
   check_written_first(kernel, Domains(kernel));
   check_storage(kernel, Domains(kernel));

@@ -24,7 +24,7 @@
 //   extract_subst sq(a) = a * b[i] * b[i]      a rule, called for all that is of that form; expand sq
 //   assignment_to_subst t                      a temporary's definition as a rule; precompute takes rules as temporaries
 //   common_subexpressions   fold_constants     what is computed twice, or of numbers; of some instructions, of all
-//   realise_reductions                         accumulate all that can be
+//   realise_reductions                         as the tags of what they run over say; accumulate all else that can be
 //   hoist_factors insn1                        factors that a sum does not need inside
 //   space acc private   privatise t i   pad a_s 1 1
 //   alias a_s t_s -> pool                      temporaries that share memory: their values are not needed at the same time
@@ -55,7 +55,8 @@ namespace megalith::loop {
 /// Kernels that a schedule names, beside the one that it transforms.
 using Kernels = std::map<std::string, Kernel>;
 
-/// Bounds, reads before writes, and what the tags ask for: UserError at the first that is wrong.
+/// Bounds, reads before writes, and what the tags ask for: UserError at the first that is wrong. Of the kernel in which
+/// reductions are as tags say (realise_dealt_out()).
 void check_scheduled(const Kernel& kernel);
 
 class Schedule {

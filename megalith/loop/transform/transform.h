@@ -141,8 +141,14 @@ Kernel fold_constants(const Kernel& kernel);
 /// a temporary before them, unless what it reads is written in between. Of the instructions `ids`; of all if there are none.
 Kernel common_subexpressions(const Kernel& kernel, const std::vector<std::string>& ids = {});
 
-/// Reductions become loops that add to temporaries, as accumulate() makes them, wherever they may leave their instruction.
+/// Reductions become loops, as the tags of their inames say, wherever they may leave their instruction: realise_dealt_out(),
+/// and then those that are formed in sequence, as accumulate() makes them.
 Kernel realise_reductions(const Kernel& kernel);
+
+/// Those over inames that are tagged as an axis: each thread has a part of them, which a tree joins (reduce_by_tree(), in
+/// lanes' registers if the tag is `lane` and all lanes come along), each block one that is added up behind a barrier over all
+/// blocks (split_reduction(), add_barrier()). Without such tags the kernel itself. UserError, with the reason, if one cannot be.
+Kernel realise_dealt_out(const Kernel& kernel);
 
 /// Factors and divisors that do not depend on what a sum runs over leave it: sum(k, a * b[k]) -> a * sum(k, b[k]). Of the
 /// instruction `id`. Where such a factor is infinite and the sum is empty or 0, the result was 0 and is no number now.

@@ -206,7 +206,7 @@ class Kernel(_megalith.LoopKernel):
     def passes(self) -> Dict[str, str]:
         """What it is before a schedule, in four passes: ``"types"``, ``"common_subexpressions"`` (which also folds constants),
         ``"dependences"`` (a line for each, with the relation between instances as isl writes it), and ``"domains"``
-        (reductions as loops). The kernel as a text after each; the steps ``common_subexpressions``, ``fold_constants`` and
+        (reductions as loops, dealt out as tags say). The kernel as a text after each; the steps ``common_subexpressions``, ``fold_constants`` and
         ``realise_reductions`` do the same to the kernel itself."""
         return dict(self.passes_of())
 
