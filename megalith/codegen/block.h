@@ -1,4 +1,4 @@
-// The blocks of a body that is being written: the function, its loops and ifs, innermost last. Lines of an inner block
+// The blocks of code that is being written: the function, its loops and ifs, innermost last. Lines of an inner block
 // reach the outer one when it closes, so a value that does not change inside a loop can still be put before it.
 #pragma once
 
@@ -11,6 +11,7 @@
 namespace megalith::codegen {
 
 struct Block {
+  std::string head;              // before its brace, where that is known when it opens
   std::string iname;             // of the loop; "" for the function and for ifs
   std::set<std::string> writes;  // tensors that something in it writes
   bool guarded = false;          // a loop that data bounds: reads at places that data decides stay inside
@@ -29,7 +30,7 @@ struct Block {
 /// Moves what does not change inside loops and reductions out of them, into named constants.
 class Hoister {
  public:
-  Hoister(BodyContext& context, ExpressionWriter& writer, std::vector<Block>& blocks)
+  Hoister(ExpressionContext& context, ExpressionWriter& writer, std::vector<Block>& blocks)
       : context_(context), writer_(writer), blocks_(blocks) {}
 
   /// Replaces parts of `expr`, an expression of the innermost block, by names of values defined further out (or, for
@@ -58,7 +59,7 @@ class Hoister {
   void name_outer_reads(loop::Expr& expr, int level);
   std::string name_for(const loop::Expr& expr) const;
 
-  BodyContext& context_;
+  ExpressionContext& context_;
   ExpressionWriter& writer_;
   std::vector<Block>& blocks_;
   std::set<std::string> used_names_;

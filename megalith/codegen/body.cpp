@@ -7,12 +7,11 @@
 
 #include "megalith/base/error.h"
 #include "megalith/codegen/arguments.h"
-#include "megalith/codegen/block.h"
 #include "megalith/codegen/body_schedule.h"
 #include "megalith/codegen/checks.h"
 #include "megalith/codegen/columns.h"
 #include "megalith/codegen/independence.h"
-#include "megalith/codegen/loop_header.h"
+#include "megalith/codegen/nest_writer.h"
 #include "megalith/codegen/source_text.h"
 #include "megalith/loop/nest.h"
 #include "megalith/loop/tag.h"
@@ -27,43 +26,43 @@ using loop::NestNode;
 
 namespace {
 
-class BodyWriter {
+class BodyWriter : public NestWriter {
  public:
-  /// `bound` with checks; `meaning` without, for the comments.
-  BodyWriter(const graph::LoweredKernel& lowered, const loop::Kernel& bound, const loop::Kernel& meaning,
-             const Dialect& dialect)
-      : lowered_(lowered),
+  /// `context`: of the kernel with checks; `meaning` without, for the comments.
+  BodyWriter(const graph::LoweredKernel& lowered, BodyContext& context, const loop::Kernel& meaning)
+      : NestWriter(context, lowered.tiled),
+        lowered_(lowered),
         meaning_(meaning),
-        context_(bound, lowered.binding, dialect),
-        headers_(context_, lowered.tiled),
-        writer_(context_),
-        hoister_(context_, writer_, blocks_) {
-    take_layouts(context_, lowered);
-  }
+        nest_(context.nest),
+        hoister_(context, writer_, blocks_) {}
 
   GeneratedBody write();
 
  private:
-  void emit(const NestNode& node, const std::vector<std::string>& outer, const isl::set& implemented);
-  void emit_loop(const NestNode& node, const std::vector<std::string>& outer, const isl::set& implemented);
-  void emit_instruction(int index, const std::vector<std::string>& outer, const isl::set& implemented);
-  Bounds emit_header(const NestNode& node, const LoopHeader& header);
+  bool emit_at_once(const NestNode& node, const LoopHeader& header, const Bounds& bounds,
+                    const Inames& inames) override;
+  void begin_loop(const NestNode& node, const LoopHeader& header) override;
+  void end_loop(const NestNode& node, const Bounds& bounds, const Block& done) override;
+  std::string pragma_of(const NestNode& node) const override;
+  void begin_statement(int index) override;
+  void name_parts(Expr& expr, bool strict) override { hoister_.hoist(expr, {}, strict); }
+  void name_reads(Expr& expr) override { hoister_.hoist_reads(expr); }
+  void begin_guarded(const Instruction& instruction) override;
+  void store(const Instruction& instruction) override;
+  void end_statement(int index) override;
+
+  InameTag tag_of(const NestNode& node) const { return tag_of_loop(context_.kernel, node); }
+  bool is_in_vectors(const NestNode& node) const {
+    return context_.dialect.worker == Level::thread && tag_of(node) == InameTag::vector;
+  }
   void declare_temporaries(const NestNode* loop);
-  void store(const Instruction& instruction);
   Level level_of(InameTag tag) const;
   void wait_for_reads(const std::set<std::string>& writes);
-
-  Block& block() { return blocks_.back(); }
-  void line(std::string text) { block().lines.push_back(std::move(text)); }
-  void open(const std::string& iname, const std::vector<int>& instructions);
-  void close(const std::string& head);
+  std::string comment_of(int index) const;
 
   const graph::LoweredKernel& lowered_;
   const loop::Kernel& meaning_;
-  BodyContext context_;
-  LoopHeaders headers_;
-  ExpressionWriter writer_;
-  std::vector<Block> blocks_;
+  const std::vector<NestNode>& nest_;
   Hoister hoister_;
 };
 
@@ -72,38 +71,11 @@ const char* level_name(Level level) {
 }
 
 // The instruction as the loop kernel has it, in its own words.
-std::string comment_of(const Instruction& instruction) {
+std::string BodyWriter::comment_of(int index) const {
+  const Instruction& instruction = meaning_.instructions[static_cast<size_t>(index)];
   std::string text = fmt::format("{} = {}", loop::print(instruction.target), loop::print(instruction.value));
   if (instruction.condition) text += fmt::format("  {{if={}}}", loop::print(*instruction.condition));
   return "// " + comment_text(text);
-}
-
-void append_indented(std::vector<std::string>& to, const std::vector<std::string>& lines) {
-  for (const std::string& text : lines) {
-    std::string indented = "  ";
-    for (const char c : text) {
-      indented += c;
-      if (c == '\n') indented += "  ";
-    }
-    to.push_back(std::move(indented));
-  }
-}
-
-void BodyWriter::open(const std::string& iname, const std::vector<int>& instructions) {
-  Block block;
-  block.iname = iname;
-  block.level = blocks_.empty() ? context_.dialect.worker : blocks_.back().level;
-  for (const int index : instructions)
-    block.writes.insert(context_.kernel.instructions[static_cast<size_t>(index)].target.name);
-  blocks_.push_back(std::move(block));
-}
-
-void BodyWriter::close(const std::string& head) {
-  const std::vector<std::string> lines = std::move(block().lines);
-  blocks_.pop_back();
-  line(head + " {");
-  append_indented(block().lines, lines);
-  line("}");
 }
 
 // Temporaries live in the loop that their vanished dimensions share.
@@ -126,7 +98,20 @@ void BodyWriter::declare_temporaries(const NestNode* loop) {
   }
 }
 
+void BodyWriter::begin_statement(int index) {
+  line(comment_of(index));
+  writer_.set_level(block().level);
+}
+
+void BodyWriter::begin_guarded(const Instruction& instruction) {
+  Place& place = context_.places.of.at(instruction.target.name);
+  if (!place.defined_by_write) return;
+  line(fmt::format("{} {} = {{}};", element_type(place.dtype), place.text));
+  place.defined_by_write = false;
+}
+
 void BodyWriter::store(const Instruction& instruction) {
+  wait_for_reads({instruction.target.name});
   const Place& place = context_.places.of.at(instruction.target.name);
   const std::string value = writer_.stored(instruction.value, place.dtype);
   if (place.defined_by_write)
@@ -138,35 +123,7 @@ void BodyWriter::store(const Instruction& instruction) {
   hoister_.forget(instruction.target.name);
 }
 
-void BodyWriter::emit_instruction(int index, const std::vector<std::string>& outer, const isl::set& implemented) {
-  Instruction instruction = context_.kernel.instructions[static_cast<size_t>(index)];
-  line(comment_of(meaning_.instructions[static_cast<size_t>(index)]));
-  writer_.set_scope(outer);
-  writer_.set_instruction(index);
-  writer_.set_level(block().level);
-
-  std::vector<std::string> tests = loop::guards(context_.domains.over(instruction.within), implemented);
-  bool only_checks = tests.empty();  // that the target is inside: reads need not wait for them
-  for (Expr condition : headers_.conditions_of(index)) {
-    only_checks = only_checks && is_check_of_target(condition);
-    // What is tested behind other tests is evaluated behind them.
-    hoister_.hoist(condition, {}, has_check(condition) && !tests.empty() && !only_checks);
-    tests.push_back(writer_.write(condition, Type::truth, 4));
-  }
-  if (!tests.empty()) {
-    if (Place& place = context_.places.of.at(instruction.target.name); place.defined_by_write) {
-      line(fmt::format("{} {} = {{}};", element_type(place.dtype), place.text));
-      place.defined_by_write = false;
-    }
-    open("", {index});
-    block().strict = !only_checks;
-  }
-  // Subscripts within the target are part of the address: only what they read is worth a name.
-  for (Expr& arg : instruction.target.args) hoister_.hoist(arg);
-  hoister_.hoist(instruction.value);
-  wait_for_reads({instruction.target.name});
-  store(instruction);
-  if (!tests.empty()) close(fmt::format("if ({})", fmt::join(tests, " && ")));
+void BodyWriter::end_statement(int) {
   if (block().level != Level::thread) line(fmt::format("{}_sync();", level_name(block().level)));
 }
 
@@ -180,86 +137,59 @@ void BodyWriter::wait_for_reads(const std::set<std::string>& writes) {
 
 // Who takes the iterations of a loop, as the schedule has it.
 Level BodyWriter::level_of(InameTag tag) const {
-  if (blocks_.back().level != Level::block) return blocks_.back().level;
+  const Level around = blocks_[blocks_.size() - 2].level;
+  if (around != Level::block) return around;
   return tag == InameTag::warp ? Level::warp : tag == InameTag::thread_0 ? Level::thread : Level::block;
 }
 
-// "i64 k = ...; k < ...".
-Bounds BodyWriter::emit_header(const NestNode& node, const LoopHeader& header) {
-  std::vector<std::string> lower = header.lower, upper = header.upper;
-  if (!header.conditions.empty()) writer_.set_instruction(instructions_in(node).front());
-  for (Expr condition : header.conditions) {
-    hoister_.hoist_reads(condition);
-    const auto bound = condition_bound(condition, node.iname);
-    (bound->is_upper ? upper : lower).push_back(writer_.write(*bound));
-  }
-  return {join_bounds(lower, "max"), join_bounds(upper, "min")};
+std::string BodyWriter::pragma_of(const NestNode& node) const {
+  return is_in_vectors(node)                ? context_.dialect.independent
+         : tag_of(node) == InameTag::unroll ? context_.dialect.unroll
+                                            : "";
 }
 
-void BodyWriter::emit_loop(const NestNode& node, const std::vector<std::string>& outer, const isl::set& implemented) {
-  const LoopHeader header = headers_.enter(node, outer, implemented);
-  const auto& [lower, upper] = emit_header(node, header);
-  std::vector<std::string> inames = outer;
-  inames.push_back(node.iname);
-  const InameTag tag = tag_of_loop(context_.kernel, node);
+// Sums side by side, each in order.
+bool BodyWriter::emit_at_once(const NestNode& node, const LoopHeader&, const Bounds& bounds, const Inames& inames) {
+  if (!is_in_vectors(node) || node.body.size() != 1) return false;
+  const int index = node.body[0].instruction;
+  Instruction statement = instruction(index);
+  if (!has_reduce(statement.value)) return false;
+  writer_.set_scope(inames);
+  writer_.set_instruction(index);
+  line(comment_of(index));
+  // The loop itself is inside the helper, so nothing that depends on its iname can be named.
+  for (Expr& arg : statement.target.args) hoister_.hoist(arg, {node.iname});
+  hoister_.hoist(statement.value, {node.iname});
+  line(write_columns(context_, writer_, statement, node.iname, bounds));
+  hoister_.forget(statement.target.name);
+  return true;
+}
 
-  const bool in_vectors = context_.dialect.worker == Level::thread && tag == InameTag::vector;
-  if (in_vectors && node.body.size() == 1) {
-    const int index = node.body[0].instruction;
-    Instruction instruction = context_.kernel.instructions[static_cast<size_t>(index)];
-    if (has_reduce(instruction.value)) {
-      writer_.set_scope(inames);
-      writer_.set_instruction(index);
-      line(comment_of(meaning_.instructions[static_cast<size_t>(index)]));
-      // The loop itself is inside the helper, so nothing that depends on its iname can be named.
-      for (Expr& arg : instruction.target.args) hoister_.hoist(arg, {node.iname});
-      hoister_.hoist(instruction.value, {node.iname});
-      line(write_columns(context_, writer_, instruction, node.iname, {lower, upper}));
-      hoister_.forget(instruction.target.name);
-      return;
-    }
-  }
-
-  const Level around = block().level, level = level_of(tag);
-  open(node.iname, instructions_in({node}));
-  block().level = level;
+void BodyWriter::begin_loop(const NestNode& node, const LoopHeader& header) {
+  block().level = level_of(tag_of(node));
   block().guarded = header.bounded_by_data;
   block().may_be_empty = header.may_be_empty;
   declare_temporaries(&node);
-  for (const NestNode& child : node.body) emit(child, inames, header.inside);
-  const std::vector<std::string> lines = std::move(block().lines);
-  const std::set<std::string> writes = block().writes;
-  blocks_.pop_back();
-  if (in_vectors) line(context_.dialect.independent);
-  if (tag == InameTag::unroll) line(context_.dialect.unroll);
-  if (level == around) {
-    line(fmt::format("for (i64 {0} = {1}; {0} < {2}; ++{0}) {{", node.iname, lower, upper));
-  } else {
-    wait_for_reads(writes);
-    line(fmt::format("for (i64 {0} = {1}{3}(); {0} < {2}; {0} += {4}) {{", node.iname,
-                     lower == "0" ? "" : lower + " + ", upper, level_name(level),
-                     level == Level::warp ? "kWarps" : "kThreads"));
-  }
-  append_indented(block().lines, lines);
-  line("}");
-  if (level != around) line("block_sync();");
 }
 
-void BodyWriter::emit(const NestNode& node, const std::vector<std::string>& outer, const isl::set& implemented) {
-  if (node.iname.empty())
-    emit_instruction(node.instruction, outer, implemented);
-  else
-    emit_loop(node, outer, implemented);
+void BodyWriter::end_loop(const NestNode& node, const Bounds& bounds, const Block& done) {
+  if (done.level == block().level) return NestWriter::end_loop(node, bounds, done);
+  wait_for_reads(done.writes);
+  line(fmt::format("for (i64 {0} = {1}{3}(); {0} < {2}; {0} += {4}) {{", node.iname,
+                   bounds.lower == "0" ? "" : bounds.lower + " + ", bounds.upper, level_name(done.level),
+                   done.level == Level::warp ? "kWarps" : "kThreads"));
+  append_indented(block().lines, done.lines);
+  line("}");
+  line("block_sync();");
 }
 
 GeneratedBody BodyWriter::write() {
   check_names_of_body(context_.kernel);
-  std::vector<int> all;
-  for (const NestNode& node : context_.nest) std::ranges::copy(instructions_in(node), std::back_inserter(all));
-  open("", all);
+  std::set<std::string> writes;
+  for (const Instruction& instruction : context_.kernel.instructions) writes.insert(instruction.target.name);
+  open("", std::move(writes));
   declare_temporaries(nullptr);
-  const isl::set context = loop::parameter_context(context_.kernel);
-  for (const NestNode& node : context_.nest) emit(node, {}, context);
+  emit(nest_, {}, loop::parameter_context(context_.kernel));
   // The worker loop has one before the signal.
   if (!block().lines.empty() && block().lines.back() == "block_sync();") block().lines.pop_back();
 
@@ -306,7 +236,9 @@ GeneratedBody generate_body(const graph::LoweredKernel& lowered, const loop::Ker
       scheduled_body(bound, lowered.steps ? *lowered.steps : default_schedule(lowered, bound, dialect));
   loop::Kernel checked = scheduled;
   std::vector<CheckText> checks = add_checks(checked);
-  GeneratedBody body = BodyWriter(lowered, checked, scheduled, dialect).write();
+  BodyContext context(checked, lowered.binding, dialect);
+  take_layouts(context, lowered);
+  GeneratedBody body = BodyWriter(lowered, context, scheduled).write();
   body.checks = std::move(checks);
   return body;
 }

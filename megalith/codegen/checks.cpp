@@ -29,7 +29,7 @@ Expr without_checks(const Expr& expr) {
   return result;
 }
 
-bool is_whole(DType dtype) { return !dtype_is_float(dtype); }
+bool is_narrow(DType dtype) { return !dtype_is_float(dtype) && dtype != DType::i64; }
 
 class CheckAdder {
  public:
@@ -104,7 +104,7 @@ class CheckAdder {
 
   void narrow(loop::Instruction& instruction) {
     const DType dtype = *kernel_.find_tensor(instruction.target.name)->dtype;
-    if (!is_whole(dtype) || dtype == DType::i64) return;
+    if (!is_narrow(dtype)) return;
     loop::Place place;
     place.inames = instruction.within;
     if (instruction.condition) place.guards.push_back({&*instruction.condition, true});
@@ -119,7 +119,12 @@ class CheckAdder {
 
 std::vector<CheckText> add_checks(loop::Kernel& kernel) { return CheckAdder(kernel).add(); }
 
-void narrow_stores(loop::Kernel& kernel) { CheckAdder(kernel).narrow(); }
+void narrow_stores(loop::Kernel& kernel) {
+  if (std::ranges::any_of(kernel.tensors, [](const loop::TensorArgument& tensor) {
+        return tensor.role != loop::Role::input && is_narrow(*tensor.dtype);
+      }))
+    CheckAdder(kernel).narrow();
+}
 
 bool is_check_of_target(const Expr& condition) {
   return condition.kind == Expr::Kind::call && (condition.name == "is_inside" || condition.name == "is_nonzero");

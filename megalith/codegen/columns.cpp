@@ -70,8 +70,8 @@ bool has_word(const std::string& text, const std::string& word) {
   return false;
 }
 
-bool sums_columns(const BodyContext& context, const ExpressionWriter& writer, const loop::Instruction& instruction,
-                  const std::string& iname) {
+bool sums_columns(const ExpressionContext& context, const ExpressionWriter& writer,
+                  const loop::Instruction& instruction, const std::string& iname) {
   const Expr* reduce = only_reduction(instruction.value);
   if (!reduce || reduce->reduce != loop::ReduceOp::sum || reduce->inames.size() != 1 ||
       writer.natural(*reduce) != Type::f32 || reads(instruction.value, instruction.target.name))
@@ -96,8 +96,8 @@ bool sums_columns(const BodyContext& context, const ExpressionWriter& writer, co
   return loop.guards.empty() && !has_word(loop.bounds.lower, iname) && !has_word(loop.bounds.upper, iname);
 }
 
-std::string write_columns(BodyContext& context, const ExpressionWriter& writer, const loop::Instruction& instruction,
-                          const std::string& iname, const Bounds& loop) {
+std::string write_columns(ExpressionContext& context, const ExpressionWriter& writer,
+                          const loop::Instruction& instruction, const std::string& iname, const Bounds& loop) {
   const Expr& reduce = *only_reduction(instruction.value);
   const std::string& along = reduce.inames[0];
   const ExpressionWriter::Reduction reduction = writer.reductions(reduce).front();

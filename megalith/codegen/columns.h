@@ -10,12 +10,12 @@
 namespace megalith::codegen {
 
 /// Whether `instruction`, alone in the loop over `iname`, has that form. The writer's scope is that of the instruction.
-bool sums_columns(const BodyContext& context, const ExpressionWriter& writer, const loop::Instruction& instruction,
-                  const std::string& iname);
+bool sums_columns(const ExpressionContext& context, const ExpressionWriter& writer,
+                  const loop::Instruction& instruction, const std::string& iname);
 
 /// The statement for the whole loop; `loop` are the bounds of `iname`.
-std::string write_columns(BodyContext& context, const ExpressionWriter& writer, const loop::Instruction& instruction,
-                          const std::string& iname, const Bounds& loop);
+std::string write_columns(ExpressionContext& context, const ExpressionWriter& writer,
+                          const loop::Instruction& instruction, const std::string& iname, const Bounds& loop);
 
 /// True if `word` stands alone in `text`, as an identifier that is no member.
 bool has_word(const std::string& text, const std::string& word);

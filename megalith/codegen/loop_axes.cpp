@@ -17,9 +17,8 @@ std::optional<int> LoopEmitter::axis_of(const NestNode& node) const {
   return is_gpu_ && !node.iname.empty() ? loop::axis_of(kernel_, node.iname) : std::nullopt;
 }
 
-void LoopEmitter::emit_axes(const NestNode& first, std::vector<std::string> outer, isl::set implemented) {
-  line("{");
-  ++depth_;
+void LoopEmitter::emit_axes(const NestNode& first, Inames outer, isl::set implemented) {
+  open("");
   std::vector<std::string> tests;
   const NestNode* node = &first;
   for (;; node = &node->body[0]) {

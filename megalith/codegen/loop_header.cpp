@@ -68,23 +68,27 @@ std::vector<int> instructions_in(const NestNode& node) {
   return found;
 }
 
-LoopHeaders::LoopHeaders(const BodyContext& context, const std::vector<std::string>& tiled) : context_(context) {
-  for (const loop::Instruction& instruction : context.kernel.instructions)
+LoopHeaders::LoopHeaders(const ExpressionContext& context, const std::vector<std::string>& tiled) : context_(context) {
+  for (const loop::Instruction& instruction : context.kernel.instructions) {
     conditions_.push_back(instruction.condition ? conjuncts(*instruction.condition) : std::vector<Expr>{});
+    has_checks_ = has_checks_ || has_check(instruction.target) || has_check(instruction.value) ||
+                  (instruction.condition && has_check(*instruction.condition));
+  }
   for (const std::string& iname : tiled) {
     const loop::LoopBounds bounds = loop::iname_bounds(context.domains, iname);
     tile_bounds_[iname] = {join_bounds(bounds.lower, "max"), join_bounds(bounds.upper, "min")};
   }
 }
 
-LoopHeader LoopHeaders::enter(const NestNode& node, const std::vector<std::string>& outer,
-                              const isl::set& implemented) {
+LoopHeader LoopHeaders::enter(const NestNode& node, const std::vector<std::string>& outer, const isl::set& implemented,
+                              LoopForm form) {
   const std::string& iname = node.iname;
+  const isl::set wanted = narrowed(loop::loop_domain(context_.domains, context_.kernel, node, outer), implemented);
   const loop::LoopBounds bounds =
-      loop::loop_bounds(loop::loop_domain(context_.domains, context_.kernel, node, outer), iname, outer);
+      form.is_whole ? whole_bounds(context_.domains, iname, wanted, outer) : loop::loop_bounds(wanted, iname, outer);
   LoopHeader header{.lower = bounds.lower, .upper = bounds.upper, .conditions = {}, .inside = {}};
   header.inside = loop::enter_loop(implemented, bounds);
-  header.may_be_empty = loop::may_be_empty(header.inside, implemented);
+  header.may_be_empty = has_checks_ && loop::may_be_empty(header.inside, implemented);
   if (const auto tile = tile_bounds_.find(iname); tile != tile_bounds_.end()) {
     // The task's range was clamped to the iname's own bounds already (see arguments.h).
     std::erase(header.lower, tile->second.lower);
@@ -94,6 +98,8 @@ LoopHeader LoopHeaders::enter(const NestNode& node, const std::vector<std::strin
     header.lower.insert(header.lower.begin(), iname + "_begin");
     header.upper.insert(header.upper.begin(), iname + "_end");
   }
+
+  if (form.is_whole || !form.takes_conditions) return header;
 
   const std::vector<int> below = instructions_in(node);
   std::set<std::string> written;

@@ -1,5 +1,5 @@
-// What bounds the loops of a generated body: their domains, the tile of the task, and conditions that all instructions in
-// a loop share. The emitter asks as it walks the nest; what proposes a schedule asks along the way to a loop.
+// What bounds loops: their domains, in a body the tile of the task, and conditions that all instructions in a loop share. The
+// emitter asks as it walks the nest; what proposes a schedule asks along the way to a loop.
 #pragma once
 
 #include <isl/cpp.h>
@@ -17,24 +17,31 @@ struct LoopHeader {
   std::vector<std::string> lower, upper;  // as text: of the domain and the tile
   std::vector<loop::Expr> conditions;     // that bound the iname, too
   bool bounded_by_data = false;           // by one of them
-  bool may_be_empty = false;
-  isl::set inside;  // the points that are implemented in it
+  bool may_be_empty = false;              // looked at only where the kernel has checks
+  isl::set inside;                        // the points that are implemented in it
+};
+
+struct LoopForm {
+  bool is_whole = false;         // all iterations that there may be, with conditions inside
+  bool takes_conditions = true;  // of its instructions
 };
 
 class LoopHeaders {
  public:
   /// `tiled`: inames that the tile of a task restricts.
-  LoopHeaders(const BodyContext& context, const std::vector<std::string>& tiled);
+  LoopHeaders(const ExpressionContext& context, const std::vector<std::string>& tiled);
 
   /// The loop `node` below the loops `outer`, around which the points `implemented` are. Its conditions are taken from those
   /// of the instructions in it.
-  LoopHeader enter(const loop::NestNode& node, const std::vector<std::string>& outer, const isl::set& implemented);
+  LoopHeader enter(const loop::NestNode& node, const std::vector<std::string>& outer, const isl::set& implemented,
+                   LoopForm form = {});
   /// Conditions of an instruction that no loop entered so far has taken.
   std::vector<loop::Expr>& conditions_of(int instruction) { return conditions_[static_cast<size_t>(instruction)]; }
 
  private:
-  const BodyContext& context_;
+  const ExpressionContext& context_;
   std::vector<std::vector<loop::Expr>> conditions_;
+  bool has_checks_ = false;
   std::map<std::string, Bounds> tile_bounds_;  // of tiled inames, over the whole domain
 };
 

@@ -25,11 +25,10 @@ LoopEmitter::Scope LoopEmitter::scope_of(const NestNode& node) {
   return scope;
 }
 
-void LoopEmitter::emit(std::span<const NestNode> nodes, const std::vector<std::string>& outer,
-                       const isl::set& implemented) {
+void LoopEmitter::emit(std::span<const NestNode> nodes, const Inames& outer, const isl::set& implemented) {
   for (size_t i = 0; i < nodes.size();) {
     if (!is_emulated_ || scope_ == kThread || scope_of(nodes[i]) == scope_) {
-      emit(nodes[i++], outer, implemented);
+      emit_node(nodes[i++], outer, implemented);
       continue;
     }
     size_t end = i;
@@ -52,33 +51,31 @@ void LoopEmitter::emit(std::span<const NestNode> nodes, const std::vector<std::s
   }
 }
 
-void LoopEmitter::emit(const NestNode& node, std::vector<std::string> outer, const isl::set& implemented) {
-  if (node.iname.empty() && node.instruction < 0) {
-    if (is_emulated_)
-      line(node.is_warp_barrier ? "// barrier of a warp" : "// barrier");
-    else if (is_gpu_)
-      line(node.is_warp_barrier ? "__syncwarp();" : "__syncthreads();");
-    return;
-  }
-  if (node.iname.empty()) {
-    emit_instruction(static_cast<size_t>(node.instruction), implemented);
-    return;
-  }
-  const int before = depth_;
-  if (axis_of(node)) {
-    emit_axes(node, outer, implemented);
-  } else {
-    const isl::set wanted = narrowed(loop::loop_domain(domains_, kernel_, node, outer), implemented);
-    const loop::LoopBounds bounds = keeps_elements(node) ? whole_bounds(domains_, node.iname, wanted, outer)
-                                                         : loop::loop_bounds(wanted, node.iname, outer);
-    outer.push_back(node.iname);
-    const isl::set inside = loop::enter_loop(implemented, bounds);
-    if (!emit_packs(node, bounds, outer, inside)) {
-      open_loop(node.iname, bounds);
-      emit(node.body, outer, inside);
-    }
-  }
-  while (depth_ > before) close();
+void LoopEmitter::write_barrier(bool of_warp) {
+  if (is_emulated_)
+    line(of_warp ? "// barrier of a warp" : "// barrier");
+  else if (is_gpu_)
+    line(of_warp ? "__syncwarp();" : "__syncthreads();");
+}
+
+void LoopEmitter::emit_loop(const NestNode& node, const Inames& outer, const isl::set& implemented) {
+  if (!axis_of(node)) return NestWriter::emit_loop(node, outer, implemented);
+  const size_t before = blocks_.size();
+  emit_axes(node, outer, implemented);
+  while (blocks_.size() > before) close();
+}
+
+// All threads walk a loop with a barrier in it, and an unrolled one has as many iterations as it can.
+LoopForm LoopEmitter::form_of(const NestNode& node) const {
+  return {.is_whole = keeps_elements(node),
+          .takes_conditions = scope_of(node) == kThread && !is_unrolled(node.iname) &&
+                              loop::tag_of(kernel_, node.iname) != InameTag::vector};
+}
+
+bool LoopEmitter::emit_at_once(const NestNode& node, const LoopHeader& header, const Bounds& bounds,
+                               const Inames& inames) {
+  return loop::tag_of(kernel_, node.iname) == InameTag::vector &&
+         (emit_square(node, header, bounds, inames) || emit_packs(node, header, bounds, inames));
 }
 
 bool LoopEmitter::keeps_elements(const NestNode& node) const {
@@ -105,38 +102,25 @@ bool LoopEmitter::is_unrolled(const std::string& iname) const {
   return tag == InameTag::unroll || tag == InameTag::interleave || (is_gpu_ && tag == InameTag::vector);
 }
 
-void LoopEmitter::open_loop(const std::string& iname, const loop::LoopBounds& bounds) {
-  if (context_.unrolled.contains(iname))
-    line(dialect_.unroll);
-  else if (loop::tag_of(kernel_, iname) == InameTag::vector && !is_gpu_)
-    line(dialect_.independent);
-  open(fmt::format("for (i64 {0} = {1}; {0} < {2}; ++{0})", iname, join_bounds(bounds.lower, "max"),
-                   join_bounds(bounds.upper, "min")));
+std::string LoopEmitter::pragma_of(const NestNode& node) const {
+  if (context_.unrolled.contains(node.iname)) return context_.dialect.unroll;
+  return !is_gpu_ && loop::tag_of(kernel_, node.iname) == InameTag::vector ? context_.dialect.independent : "";
 }
 
-void LoopEmitter::emit_instruction(size_t index, const isl::set& implemented) {
-  const loop::Instruction& instruction = kernel_.instructions[index];
-  exchange_lanes(index);
-  const isl::set wanted = loop::project_dimensions(domains_.over(instruction.within), instruction.within);
-  std::vector<std::string> tests = loop::guards(wanted, implemented);
-  const isl::set done = tests.empty() ? implemented : implemented.intersect(wanted.gist(implemented));
-  MEGALITH_ASSERT(done.is_equal(wanted), "{} instruction \"{}\": loops and conditions do not run its domain", prefix_,
-                  instruction.id);
-  writer_.set_scope(instruction.within);
-  writer_.set_instruction(static_cast<int>(index));
+void LoopEmitter::begin_statement(int index) {
+  exchange_lanes(static_cast<size_t>(index));
   context_.whole.clear();
-  for (const std::string& iname : kernel_.order)
-    if (is_gpu_ && is_unrolled(iname) && keeps_elements(instruction, iname)) context_.whole.insert(iname);
-  const std::vector<std::string> of_axes = tests_of_axes(index);
-  tests.insert(tests.end(), of_axes.begin(), of_axes.end());
-  if (!tests.empty()) open(fmt::format("if ({})", fmt::join(tests, " && ")));
-  const int before = depth_;
-  if (instruction.condition) open(fmt::format("if ({})", writer_.write(*instruction.condition, Type::truth)));
+  for (const std::string& iname : unrolled_)
+    if (is_gpu_ && keeps_elements(instruction(index), iname)) context_.whole.insert(iname);
+}
+
+void LoopEmitter::store(const loop::Instruction& instruction) {
   line(fmt::format("{} = {};", target_pack_.empty() ? writer_.element(instruction.target) : target_pack_,
                    writer_.stored(instruction.value, *tensor(instruction.target.name).dtype)));
-  while (depth_ > before) close();
-  if (!tests.empty()) close();
-  if (exchanged_ == static_cast<int>(index)) context_.held.clear();
+}
+
+void LoopEmitter::end_statement(int index) {
+  if (exchanged_ == index) context_.held.clear();
   exchanged_ = -1;
 }
 

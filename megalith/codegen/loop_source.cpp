@@ -40,9 +40,11 @@ void sort_reductions(Expr& expr, const std::vector<std::string>& order) {
   for (Expr& arg : expr.args) sort_reductions(arg, order);
 }
 
+}  // namespace
+
 // Types are inferred in instructions only. The order of the inames is written down, so that nobody has to find it again, and
 // holds for reductions, too. What is stored as a narrower whole number than it may be ends at the edges of its type.
-Kernel prepared(Kernel kernel) {
+Kernel prepare_loops(Kernel kernel) {
   kernel.order = kernel.inames();
   for (TensorArgument& tensor : kernel.tensors)
     for (Expr& size : tensor.shape) {
@@ -57,50 +59,38 @@ Kernel prepared(Kernel kernel) {
   return kernel;
 }
 
-}  // namespace
-
-LoopEmitter::LoopEmitter(const Kernel& kernel, LoopTarget target, const std::string& name,
-                         const std::set<std::string>& aligned)
-    : aligned_(aligned),
+LoopEmitter::LoopEmitter(ExpressionContext& context, const loop::Parallel& parallel, LoopTarget target,
+                         const std::string& name, const std::set<std::string>& aligned)
+    : NestWriter(context),
+      kernel_(context.kernel),
+      domains_(context.domains),
+      parallel_(parallel),
+      aligned_(aligned),
       is_gpu_(target != LoopTarget::cpu),
       is_emulated_(target == LoopTarget::emulated),
-      dialect_(loops_dialect(is_kernel())),
-      context_(prepared(kernel), dialect_),
-      kernel_(context_.kernel),
-      domains_(context_.domains),
-      parallel_(loop::make_parallel(kernel)),
-      storage_(kernel_, parallel_, is_gpu_, is_emulated_),
-      writer_(context_) {
+      storage_(kernel_, parallel_, is_gpu_, is_emulated_) {
   result_.name = name;
   result_.num_barriers = parallel_.num_barriers;
-  prefix_ = loop::message_prefix(kernel.name);
-  comment_ = comment_lines(loop::print(kernel));
+  prefix_ = loop::message_prefix(kernel_.name);
   find_places();
   // An emulation computes the same without, and is not to be fast: a compiler takes minutes for six such loops in each other.
-  for (const std::string& iname : kernel_.order)
-    if (!is_emulated_ && is_unrolled(iname)) context_.unrolled.insert(iname);
+  std::ranges::copy_if(kernel_.order, std::back_inserter(unrolled_),
+                       [this](const std::string& iname) { return is_unrolled(iname); });
+  if (!is_emulated_) context_.unrolled.insert(unrolled_.begin(), unrolled_.end());
   const std::vector<std::string> names = all_names();
   while (std::ranges::find(names, context_.accumulator) != names.end()) context_.accumulator += "_";
-}
-
-void LoopEmitter::line(const std::string& text) {
-  const std::string indent(static_cast<size_t>(2 * depth_), ' ');
-  body_ += indent;
-  for (const char c : text) {
-    body_ += c;
-    if (c == '\n') body_ += indent;
-  }
-  body_ += "\n";
 }
 
 LoopSource LoopEmitter::run() {
   check_names();
   check_subscripts();
+  open("");
   emit(parallel_.nest, {}, loop::parameter_context(kernel_));
-  result_.text = header();
   if (are_streamed_) line("finish_streams();");
-  result_.text += body_ + (is_emulated_ ? "  }\n}\n" : "}\n");
-  for (const std::string& header : dialect_.headers) result_.prelude += kernels::embedded_source(header);
+  std::vector<std::string> lines;
+  append_indented(lines, block().lines);
+  result_.text = header() + fmt::format("{}\n", fmt::join(lines, "\n")) + (is_emulated_ ? "  }\n}\n" : "}\n");
+  for (const std::string& header : context_.dialect.headers) result_.prelude += kernels::embedded_source(header);
   if (is_kernel()) {
     // CUDA has an exp(float) of its own in the global namespace.
     result_.prelude += "namespace megalith::kernels {\n\n";
@@ -115,16 +105,6 @@ LoopSource LoopEmitter::run() {
   for (size_t axis = 0; axis < 3; ++axis) result_.threads[axis] = parallel_.num_threads[axis + 3];
   find_blocks();
   return std::move(result_);
-}
-
-void LoopEmitter::open(const std::string& text) {
-  line(text + " {");
-  ++depth_;
-}
-
-void LoopEmitter::close() {
-  --depth_;
-  line("}");
 }
 
 std::vector<std::string> LoopEmitter::all_names() const {
@@ -225,13 +205,13 @@ std::string LoopEmitter::header() {
   lines += storage_.declarations(packed_tensors_);
   if (!is_kernel())
     return fmt::format(
-        "{}extern \"C\" void {}([[maybe_unused]] void* const* tensors, [[maybe_unused]] const i64* sizes,\n"
+        "extern \"C\" void {}([[maybe_unused]] void* const* tensors, [[maybe_unused]] const i64* sizes,\n"
         "    [[maybe_unused]] const f32* attributes) {{\n{}",
-        comment_, result_.name, lines);
+        result_.name, lines);
   int64_t threads = 1;
   for (const int64_t number : parallel_.num_threads) threads *= number;
-  return fmt::format("{}extern \"C\" __global__ void __launch_bounds__({}) {}({}) {{\n{}", comment_, threads,
-                     result_.name, fmt::join(parameters, ", "), lines);
+  return fmt::format("extern \"C\" __global__ void __launch_bounds__({}) {}({}) {{\n{}", threads, result_.name,
+                     fmt::join(parameters, ", "), lines);
 }
 
 std::string LoopEmitter::emulation() const {
@@ -276,7 +256,12 @@ LoopSource emit_loops(const Kernel& with_rules, LoopTarget target, const std::st
                  "{} it has a barrier over everything, and is a function for each part: emit its stages",
                  loop::message_prefix(kernel.name));
   loop::check_scheduled(kernel);
-  return LoopEmitter(kernel, target, name, aligned).run();
+  const Dialect dialect = loops_dialect(target == LoopTarget::cuda);
+  ExpressionContext context(prepare_loops(kernel), dialect);
+  const loop::Parallel parallel = loop::make_parallel(kernel);
+  LoopSource source = LoopEmitter(context, parallel, target, name, aligned).run();
+  source.text = comment_lines(loop::print(kernel)) + source.text;
+  return source;
 }
 
 std::vector<LoopSource> emit_stages(const Kernel& with_rules, LoopTarget target, const std::string& name,

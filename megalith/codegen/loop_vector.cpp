@@ -16,28 +16,28 @@ using loop::InameTag;
 using loop::NestNode;
 using loop::Space;
 
-std::optional<int64_t> LoopEmitter::whole_count(const std::string& iname, const loop::LoopBounds& bounds,
+std::optional<int64_t> LoopEmitter::whole_count(const std::string& iname, const LoopHeader& header,
                                                 std::vector<std::string>& ends) const {
   const isl::val most = isl::manage(isl_set_dim_max_val(domains_.over({iname}).release(), 0));
-  if (!most.is_int() || bounds.lower != std::vector<std::string>{"0"}) return {};
+  if (!most.is_int() || header.lower != std::vector<std::string>{"0"}) return {};
   const int64_t count = isl_val_get_num_si(most.get()) + 1;
-  std::vector<std::string> upper = bounds.upper;
+  std::vector<std::string> upper = header.upper;
   if (count < 2 || std::erase(upper, fmt::format("{}", count)) != 1) return {};
   ends.insert(ends.end(), upper.begin(), upper.end());
   return count;
 }
 
-bool LoopEmitter::emit_packs(const NestNode& node, const loop::LoopBounds& bounds,
-                             const std::vector<std::string>& outer, const isl::set& inside) {
-  if (loop::tag_of(kernel_, node.iname) != InameTag::vector) return false;
-  if (emit_square(node, bounds, outer, inside)) return true;
+bool LoopEmitter::emit_packs(const NestNode& node, const LoopHeader& header, const Bounds& bounds,
+                             const Inames& inames) {
   if (node.body.size() != 1 || node.body[0].instruction < 0) return false;
   const auto index = static_cast<size_t>(node.body[0].instruction);
   const loop::Instruction& instruction = kernel_.instructions[index];
   const isl::set wanted = loop::project_dimensions(domains_.over(instruction.within), instruction.within);
-  if (instruction.condition || !loop::guards(wanted, inside).empty() || !tests_of_axes(index).empty()) return false;
+  if (!headers_.conditions_of(static_cast<int>(index)).empty() || !loop::guards(wanted, header.inside).empty() ||
+      !tests_of_axes(index).empty())
+    return false;
   std::vector<std::string> ends;
-  const std::optional<int64_t> whole = whole_count(node.iname, bounds, ends);
+  const std::optional<int64_t> whole = whole_count(node.iname, header, ends);
   if (!whole) return false;
   const int64_t count = *whole;
   constexpr int64_t kMaxGpuBytes = 16, kMaxCpuBytes = 32;  // ld.global.v4, and AVX's vectors
@@ -56,23 +56,20 @@ bool LoopEmitter::emit_packs(const NestNode& node, const loop::LoopBounds& bound
   if (!is_whole)
     open(fmt::format("if ({} >= {})", join_bounds(ends, "min"), count));
   else if (is_gpu_)
-    line("{"), ++depth_;
+    open("");
   if (is_gpu_)
-    emit_whole_packs(node, accesses, bounds, outer, inside, count);
+    emit_whole_packs(node, accesses, inames, header.inside, count);
   else
     emit_whole_vector(instruction, accesses, count, {});
+  if (!is_whole || is_gpu_) close();
   if (is_whole) return true;
+  open_else();
+  write_loop(node, bounds, [&] { emit(node.body, inames, header.inside); });
   close();
-  body_.pop_back();
-  body_ += " else {\n";
-  ++depth_;
-  open_loop(node.iname, bounds);
-  emit(node.body, outer, inside);
   return true;
 }
 
-void LoopEmitter::emit_whole_packs(const NestNode& node, const std::vector<PackAccess>& accesses,
-                                   const loop::LoopBounds& bounds, const std::vector<std::string>& outer,
+void LoopEmitter::emit_whole_packs(const NestNode& node, const std::vector<PackAccess>& accesses, const Inames& inames,
                                    const isl::set& inside, int64_t count) {
   std::map<std::string, std::string> packs;
   std::string store;
@@ -93,31 +90,26 @@ void LoopEmitter::emit_whole_packs(const NestNode& node, const std::vector<PackA
     }
   }
   context_.held = std::move(packs);
-  open_loop(node.iname, {.lower = {"0"}, .upper = {fmt::format("{}", count)}, .implemented = bounds.implemented});
-  emit(node.body, outer, inside);
-  close();
+  write_loop(node, {"0", fmt::format("{}", count)}, [&] { emit(node.body, inames, inside); });
   context_.held.clear();
   target_pack_.clear();
   if (!store.empty()) line(store);
 }
 
-bool LoopEmitter::emit_square(const NestNode& node, const loop::LoopBounds& bounds,
-                              const std::vector<std::string>& outer, const isl::set& inside) {
+bool LoopEmitter::emit_square(const NestNode& node, const LoopHeader& header, const Bounds& bounds,
+                              const Inames& inames) {
   if (is_gpu_ || node.body.size() != 1 || node.body[0].iname.empty()) return false;
   const NestNode& inner = node.body[0];
   if (loop::tag_of(kernel_, inner.iname) != InameTag::vector || inner.body.size() != 1 || inner.body[0].instruction < 0)
     return false;
   const loop::Instruction& instruction = kernel_.instructions[static_cast<size_t>(inner.body[0].instruction)];
-  const isl::set wanted = narrowed(loop::loop_domain(domains_, kernel_, inner, outer), inside);
-  const loop::LoopBounds inner_bounds = loop::loop_bounds(wanted, inner.iname, outer);
-  if (instruction.condition ||
-      !loop::guards(loop::project_dimensions(domains_.over(instruction.within), instruction.within),
-                    loop::enter_loop(inside, inner_bounds))
-           .empty())
+  const LoopHeader of_inner = headers_.enter(inner, inames, header.inside, form_of(inner));
+  const isl::set wanted = loop::project_dimensions(domains_.over(instruction.within), instruction.within);
+  if (!headers_.conditions_of(inner.body[0].instruction).empty() || !loop::guards(wanted, of_inner.inside).empty())
     return false;
   std::vector<std::string> ends;
-  const std::optional<int64_t> count = whole_count(node.iname, bounds, ends);
-  if (!count || count != whole_count(inner.iname, inner_bounds, ends) || (*count != 4 && *count != 8 && *count != 16) ||
+  const std::optional<int64_t> count = whole_count(node.iname, header, ends);
+  if (!count || count != whole_count(inner.iname, of_inner, ends) || (*count != 4 && *count != 8 && *count != 16) ||
       std::ranges::any_of(ends, [&](const std::string& end) { return has_word(end, node.iname); }))
     return false;
 
@@ -140,7 +132,7 @@ bool LoopEmitter::emit_square(const NestNode& node, const loop::LoopBounds& boun
   if (!ends.empty())
     open(fmt::format("if ({} >= {})", join_bounds(ends, "min"), *count));
   else
-    line("{"), ++depth_;
+    open("");
   const auto unrolled = [&](const std::string& iname) {
     line("#pragma GCC unroll 64");
     open(fmt::format("for (i64 {0} = 0; {0} < {1}; ++{0})", iname, *count));
@@ -163,11 +155,9 @@ bool LoopEmitter::emit_square(const NestNode& node, const loop::LoopBounds& boun
   close();
   close();
   if (ends.empty()) return true;
-  body_.pop_back();
-  body_ += " else {\n";
-  ++depth_;
-  open_loop(node.iname, bounds);
-  emit(node.body, outer, inside);
+  open_else();
+  write_loop(node, bounds, [&] { emit(node.body, inames, header.inside); });
+  close();
   return true;
 }
 
