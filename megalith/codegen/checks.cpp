@@ -54,10 +54,6 @@ class CheckAdder {
     return std::move(texts_);
   }
 
-  void narrow() {
-    for (loop::Instruction& instruction : kernel_.instructions) narrow(instruction);
-  }
-
  private:
   loop::Kernel& kernel_;
   loop::Domains domains_;
@@ -119,11 +115,18 @@ class CheckAdder {
 
 std::vector<CheckText> add_checks(loop::Kernel& kernel) { return CheckAdder(kernel).add(); }
 
-void narrow_stores(loop::Kernel& kernel) {
-  if (std::ranges::any_of(kernel.tensors, [](const loop::TensorArgument& tensor) {
-        return tensor.role != loop::Role::input && is_narrow(*tensor.dtype);
-      }))
-    CheckAdder(kernel).narrow();
+std::vector<CheckText> add_checks_where_needed(loop::Kernel& kernel) {
+  const auto is_written_narrow = [](const loop::TensorArgument& tensor) {
+    return tensor.role != loop::Role::input && is_narrow(*tensor.dtype);
+  };
+  bool is_needed = std::ranges::any_of(kernel.tensors, is_written_narrow);
+  for (const loop::Instruction& instruction : kernel.instructions)
+    loop::visit_expressions(instruction, [&](const Expr& expr, const loop::Place&) {
+      const bool divides = expr.kind == Expr::Kind::call && (expr.name == "//" || expr.name == "mod");
+      is_needed = is_needed || (divides && expr.args[1].kind != Expr::Kind::number) ||
+                  (expr.kind == Expr::Kind::subscript && std::ranges::any_of(expr.args, loop::reads_tensor));
+    });
+  return is_needed ? add_checks(kernel) : std::vector<CheckText>();
 }
 
 bool is_check_of_target(const Expr& condition) {

@@ -18,8 +18,8 @@ namespace megalith::codegen {
 /// Puts them in; their texts, by number. `kernel` has its static sizes put in. What is stored as a narrower whole number
 /// than it may be becomes a cast, which ends at the edges of its type.
 std::vector<CheckText> add_checks(loop::Kernel& kernel);
-/// The casts alone.
-void narrow_stores(loop::Kernel& kernel);
+/// The same of a kernel whose sizes may be names; without looking twice at one that needs none.
+std::vector<CheckText> add_checks_where_needed(loop::Kernel& kernel);
 
 /// True of a condition that add_checks() made: what it tests is safe to evaluate without it.
 bool is_check_of_target(const loop::Expr& condition);

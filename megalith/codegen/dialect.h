@@ -26,6 +26,7 @@ struct Dialect {
   // Of kernels of one's own: what the text says, and nothing faster. Sums are in order whatever their tags say, and a NaN is not
   // lost among maxima.
   bool is_literal = false;
+  std::string faults = "args.faults";  // where a check notes what data decided wrongly
 };
 
 inline Dialect cpu_dialect() {
@@ -66,7 +67,8 @@ inline Dialect loops_dialect(bool is_gpu) {
           is_gpu ? "#pragma unroll" : "#pragma GCC unroll 64",
           std::move(headers),
           {},
-          true};
+          true,
+          "faults"};
 }
 
 /// That of the target "cuda", or else of a CPU.

@@ -311,11 +311,11 @@ ExpressionWriter::Text ExpressionWriter::call_text(const Expr& expr) const {
     return convert(value, type);
   }
   if (name == "inside" || name == "is_inside")
-    return {fmt::format("{}(args.faults, {}, {}, {})", name, write(expr.args[0], natural(expr.args[0])),
+    return {fmt::format("{}({}, {}, {}, {})", name, context_.dialect.faults, write(expr.args[0], natural(expr.args[0])),
                         write(expr.args[1], Type::i64), write(expr.args[2], Type::i64)),
             kPrimary, type};
   if (name == "nonzero" || name == "is_nonzero")
-    return {fmt::format("{}(args.faults, {}, {})", name, write(expr.args[0], natural(expr.args[0])),
+    return {fmt::format("{}({}, {}, {})", name, context_.dialect.faults, write(expr.args[0], natural(expr.args[0])),
                         write(expr.args[1], Type::i64)),
             kPrimary, type};
   if (is_comparison(name)) {

@@ -27,9 +27,9 @@ inline constexpr const char* kLoopAxes[] = {"blockIdx.x",  "blockIdx.y",  "block
 
 class LoopEmitter : public NestWriter {
  public:
-  /// `context`: of the kernel as prepare_loops() makes it.
+  /// `context`: of the kernel as prepare_loops() makes it, with `checks` in it.
   LoopEmitter(ExpressionContext& context, const loop::Parallel& parallel, LoopTarget target, const std::string& name,
-              const std::set<std::string>& aligned);
+              const std::set<std::string>& aligned, std::vector<CheckText> checks);
 
   LoopSource run();
 
@@ -52,7 +52,6 @@ class LoopEmitter : public NestWriter {
   std::vector<std::string> all_names() const;
   void check_names() const;
   static bool is_kept(const std::string& name);
-  void check_subscripts() const;
 
   const loop::TensorArgument& tensor(const std::string& name) const { return *kernel_.find_tensor(name); }
   void find_places();

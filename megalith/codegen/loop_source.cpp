@@ -30,6 +30,20 @@ using loop::TensorArgument;
 
 namespace {
 
+// Each is proved to be inside of its tensor, or depends on data and is checked as it runs.
+void check_subscripts(const Kernel& kernel) {
+  for (const loop::Instruction& instruction : kernel.instructions)
+    loop::visit_expressions(instruction, [&](const Expr& expr, const loop::Place&) {
+      if (expr.kind != Expr::Kind::subscript) return;
+      for (const Expr& arg : expr.args)
+        MEGALITH_CHECK(loop::is_affine(kernel, arg) || loop::reads_tensor(arg),
+                       "{} the subscript {} of {} is not affine, and no data are in it: fix the sizes in it, so that "
+                       "it can be proved "
+                       "to be inside",
+                       loop::message_prefix(kernel.name), loop::print(arg), expr.name);
+    });
+}
+
 void make_whole(Expr& expr) {
   expr.dtype = DType::i64;
   for (Expr& arg : expr.args) make_whole(arg);
@@ -43,7 +57,7 @@ void sort_reductions(Expr& expr, const std::vector<std::string>& order) {
 }  // namespace
 
 // Types are inferred in instructions only. The order of the inames is written down, so that nobody has to find it again, and
-// holds for reductions, too. What is stored as a narrower whole number than it may be ends at the edges of its type.
+// holds for reductions, too.
 Kernel prepare_loops(Kernel kernel) {
   kernel.order = kernel.inames();
   for (TensorArgument& tensor : kernel.tensors)
@@ -55,12 +69,11 @@ Kernel prepare_loops(Kernel kernel) {
     sort_reductions(instruction.value, kernel.order);
     if (instruction.condition) sort_reductions(*instruction.condition, kernel.order);
   }
-  narrow_stores(kernel);
   return kernel;
 }
 
 LoopEmitter::LoopEmitter(ExpressionContext& context, const loop::Parallel& parallel, LoopTarget target,
-                         const std::string& name, const std::set<std::string>& aligned)
+                         const std::string& name, const std::set<std::string>& aligned, std::vector<CheckText> checks)
     : NestWriter(context),
       kernel_(context.kernel),
       domains_(context.domains),
@@ -71,6 +84,7 @@ LoopEmitter::LoopEmitter(ExpressionContext& context, const loop::Parallel& paral
       storage_(kernel_, parallel_, is_gpu_, is_emulated_) {
   result_.name = name;
   result_.num_barriers = parallel_.num_barriers;
+  result_.checks = std::move(checks);
   prefix_ = loop::message_prefix(kernel_.name);
   find_places();
   // An emulation computes the same without, and is not to be fast: a compiler takes minutes for six such loops in each other.
@@ -83,7 +97,6 @@ LoopEmitter::LoopEmitter(ExpressionContext& context, const loop::Parallel& paral
 
 LoopSource LoopEmitter::run() {
   check_names();
-  check_subscripts();
   open("");
   emit(parallel_.nest, {}, loop::parameter_context(kernel_));
   if (are_streamed_) line("finish_streams();");
@@ -127,25 +140,13 @@ void LoopEmitter::check_names() const {
 
 bool LoopEmitter::is_kept(const std::string& name) {
   static const std::set<std::string> kept = {
-      "tensors", "sizes",    "attributes", "megalith", "floord",        "thread", "block",  "blocks",    "thread_at",
-      "fma",     "clamp",    "kInfinity",  "kLowest",  "kHighest",      "to_f32", "to_i64", "threadIdx", "blockIdx",
-      "warp",    "blockDim", "gridDim",    "u8",       "u16",           "u32",    "u64",    "f64",       "main",
-      "Pack",    "larger",   "smaller",    "fold",     "fold_unrolled", "argmax", "Always"};
+      "tensors",   "sizes",    "attributes", "megalith",  "floord",  "thread",     "block",      "blocks",
+      "thread_at", "fma",      "clamp",      "kInfinity", "kLowest", "kHighest",   "to_f32",     "to_i64",
+      "threadIdx", "blockIdx", "warp",       "blockDim",  "gridDim", "u8",         "u16",        "u32",
+      "u64",       "f64",      "main",       "Pack",      "larger",  "smaller",    "fold",       "fold_unrolled",
+      "argmax",    "Always",   "LoopFault",  "FaultNote", "faults",  "fault_note", "note_fault", "inside",
+      "is_inside", "nonzero",  "is_nonzero"};
   return kept.contains(name) || name.starts_with("pack_of_");
-}
-
-// Each is proved to be inside of its tensor, but for what depends on data.
-void LoopEmitter::check_subscripts() const {
-  for (const loop::Instruction& instruction : kernel_.instructions)
-    loop::visit_expressions(instruction, [&](const Expr& expr, const loop::Place&) {
-      if (expr.kind != Expr::Kind::subscript) return;
-      for (const Expr& arg : expr.args)
-        MEGALITH_CHECK(
-            loop::is_affine(kernel_, arg),
-            "{} the subscript {} of {} is not affine, and nothing would check it here: fix the sizes in it; what "
-            "depends on data is made code in a graph only",
-            prefix_, loop::print(arg), expr.name);
-    });
 }
 
 void LoopEmitter::find_places() {
@@ -201,6 +202,14 @@ std::string LoopEmitter::header() {
       lines += fmt::format("  const f32 {} = attributes[{}];\n", attribute.name, result_.attributes.size());
     result_.attributes.push_back(attribute.name);
   }
+  if (!result_.checks.empty()) {
+    if (is_kernel())
+      parameters.insert(parameters.begin() + static_cast<std::ptrdiff_t>(result_.tensors.size()),
+                        "LoopFault* fault_note");
+    lines += fmt::format(
+        "  const FaultNote faults{{{}}};\n",
+        is_kernel() ? "fault_note" : fmt::format("static_cast<LoopFault*>(tensors[{}])", result_.tensors.size()));
+  }
   if (is_emulated_) lines += emulation();
   lines += storage_.declarations(packed_tensors_);
   if (!is_kernel())
@@ -239,6 +248,17 @@ void LoopEmitter::find_blocks() {
     }
 }
 
+void LoopSource::check_fault(const LoopFault& fault, const std::string& prefix) const {
+  if (fault.found == 0) return;
+  const CheckText& check = checks.at(fault.check);
+  const std::string wrong = fault.extent < 0 ? fmt::format("by zero: {} is 0", check.value)
+                                             : fmt::format("outside: index {} is {}, allowed 0 <= index < {}",
+                                                           check.value, fault.value, fault.extent);
+  throw UserError(
+      fmt::format("{} it {} {}; nothing outside of a tensor was read or written, and what it wrote is of no use",
+                  prefix, check.what, wrong));
+}
+
 std::array<int64_t, 3> LoopSource::blocks(const std::vector<int64_t>& values) const {
   std::array<int64_t, 3> result = {1, 1, 1};
   for (size_t axis = 0; axis < 3; ++axis)
@@ -257,9 +277,12 @@ LoopSource emit_loops(const Kernel& with_rules, LoopTarget target, const std::st
                  loop::message_prefix(kernel.name));
   loop::check_scheduled(kernel);
   const Dialect dialect = loops_dialect(target == LoopTarget::cuda);
-  ExpressionContext context(prepare_loops(kernel), dialect);
+  Kernel checked = prepare_loops(kernel);
+  check_subscripts(checked);
+  std::vector<CheckText> checks = add_checks_where_needed(checked);
+  ExpressionContext context(checked, dialect);
   const loop::Parallel parallel = loop::make_parallel(kernel);
-  LoopSource source = LoopEmitter(context, parallel, target, name, aligned).run();
+  LoopSource source = LoopEmitter(context, parallel, target, name, aligned, std::move(checks)).run();
   source.text = comment_lines(loop::print(kernel)) + source.text;
   return source;
 }

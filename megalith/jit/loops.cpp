@@ -109,6 +109,8 @@ void CompiledLoops::run(const codegen::LoopSource& source, const loop::Kernel& k
   }
   std::vector<void*> tensors;
   for (std::vector<char>& buffer : buffers) tensors.push_back(buffer.data());
+  codegen::LoopFault fault;
+  if (!source.checks.empty()) tensors.push_back(&fault);
   std::vector<int64_t> values;
   for (const std::string& size : source.sizes) {
     MEGALITH_CHECK(binding.sizes.contains(size), "{} the parameter {} has no value", prefix, size);
@@ -125,6 +127,7 @@ void CompiledLoops::run(const codegen::LoopSource& source, const loop::Kernel& k
   }
   auto* function = build_.library.function<void(void* const*, const long long*, const float*)>(source.name.c_str());
   function(tensors.data(), sizes.data(), attributes.data());
+  source.check_fault(fault, prefix);
   for (size_t i = 0; i < buffers.size(); ++i) {
     const loop::TensorArgument& tensor = *bound.find_tensor(source.tensors[i]);
     if (tensor.role == Role::output || tensor.role == Role::inout)

@@ -42,7 +42,10 @@ class HostScratch {
 
 LoadedLoops::LoadedLoops(std::shared_ptr<const jit::LoopProgram> program, const LoopSignature& signature, int ordinal)
     : program_(std::move(program)), prefix_(signature.prefix()) {
-  for (const codegen::LoopSource& source : program_->sources) parts_.push_back(make_part(source, signature));
+  for (const codegen::LoopSource& source : program_->sources) {
+    parts_.push_back(make_part(source, signature));
+    has_checks_ = has_checks_ || !source.checks.empty();
+  }
   if (jit::is_cuda_target(program_->target)) {
     load_cuda(ordinal);
     return;
@@ -55,9 +58,9 @@ LoadedLoops::LoadedLoops(std::shared_ptr<const jit::LoopProgram> program, const 
 LoadedLoops::Part LoadedLoops::make_part(const codegen::LoopSource& source, const LoopSignature& signature) {
   Part part{.source = &source};
   for (const std::string& name : source.tensors) part.tensors.push_back(place_of(name, signature));
-  MEGALITH_CHECK(part.tensors.size() <= kMaxLoopTensors,
-                 "{} it has {} tensors and temporaries that are everyone's, at most {}", prefix_, part.tensors.size(),
-                 kMaxLoopTensors);
+  const size_t most = kMaxLoopTensors - (source.checks.empty() ? 0 : 1);
+  MEGALITH_CHECK(part.tensors.size() <= most, "{} it has {} tensors and temporaries that are everyone's, at most {}",
+                 prefix_, part.tensors.size(), most);
   for (const std::string& name : source.sizes) {
     const auto found = std::ranges::find(signature.sizes(), name);
     MEGALITH_CHECK(found != signature.sizes().end(), "{} has no size \"{}\"", prefix_, name);
@@ -96,6 +99,11 @@ void LoadedLoops::load_cuda(int ordinal) {
   context_ = CudaContextHold::of_current();
   driver_->check(driver_->module_load(module_.out(), program_->cuda.cubin.data()),
                  fmt::format("loading the kernel {}", parts_[0].source->name));
+  if (has_checks_) {
+    const codegen::LoopFault none;
+    device_fault_ = DeviceMemory(sizeof(none), "what checks find");
+    device_fault_.upload(&none, sizeof(none));
+  }
   for (Part& part : parts_) {
     driver_->check(driver_->module_function(&part.cuda_function, module_.get(), part.source->name.c_str()),
                    fmt::format("looking for the function {} in its machine code", part.source->name));
@@ -136,7 +144,7 @@ void LoadedLoops::launch(std::span<const LoopTensor> tensors, std::span<const in
   if (is_cuda && !entered.is_in)
     throw SystemError(fmt::format("[cuda] {} the GPU's context cannot be used any more", prefix_));
   std::unique_lock<std::mutex> lock;
-  if (is_cuda && !scratch_.empty()) lock = std::unique_lock(mutex_);
+  if (is_cuda && (!scratch_.empty() || has_checks_)) lock = std::unique_lock(mutex_);
   std::array<HostScratch, kMaxLoopTensors> host_scratch;
   std::array<void*, kMaxLoopTensors> scratch;
   for (size_t i = 0; i < scratch_.size(); ++i) {
@@ -159,13 +167,27 @@ void LoadedLoops::launch(std::span<const LoopTensor> tensors, std::span<const in
       const int at = part.tensors[i];
       addresses[i] = at >= 0 ? tensors[static_cast<size_t>(at)].data : scratch[static_cast<size_t>(-1 - at)];
     }
+    codegen::LoopFault fault;
+    if (!part.source->checks.empty()) addresses[part.tensors.size()] = is_cuda ? device_fault_.data() : &fault;
     if (is_cuda) {
       launch_cuda(part, addresses.data(), own_sizes.data(), own_attributes.data(), stream);
+      if (!part.source->checks.empty()) check_fault_cuda(part, stream);
       continue;
     }
     static_assert(sizeof(long long) == sizeof(int64_t));
     part.function(addresses.data(), reinterpret_cast<const long long*>(own_sizes.data()), own_attributes.data());
+    part.source->check_fault(fault, prefix_);
   }
+}
+
+void LoadedLoops::check_fault_cuda(const Part& part, jit::CudaStream stream) {
+  driver_->check(driver_->stream_synchronize(stream), fmt::format("waiting for the kernel {}", part.source->name));
+  codegen::LoopFault fault;
+  device_fault_.download(&fault, sizeof(fault));
+  if (fault.found == 0) return;
+  const codegen::LoopFault none;
+  device_fault_.upload(&none, sizeof(none));
+  part.source->check_fault(fault, prefix_);
 }
 
 void LoadedLoops::launch_cuda(const Part& part, void** tensors, const int64_t* sizes, const float* attributes,
@@ -184,7 +206,8 @@ void LoadedLoops::launch_cuda(const Part& part, void** tensors, const int64_t* s
   }
   std::array<void*, kMaxArguments> parameters;
   size_t count = 0;
-  for (size_t i = 0; i < part.tensors.size(); ++i) parameters[count++] = &tensors[i];
+  const size_t num_addresses = part.tensors.size() + (part.source->checks.empty() ? 0 : 1);
+  for (size_t i = 0; i < num_addresses; ++i) parameters[count++] = &tensors[i];
   for (size_t i = 0; i < part.sizes.size(); ++i) parameters[count++] = const_cast<int64_t*>(&sizes[i]);
   for (size_t i = 0; i < part.attributes.size(); ++i) parameters[count++] = const_cast<float*>(&attributes[i]);
   const std::array<int64_t, 3>& threads = part.source->threads;

@@ -26,7 +26,8 @@ class LoadedLoops {
   const std::shared_ptr<const jit::LoopProgram>& program() const { return program_; }
 
   /// Arguments in the order of the signature. On a GPU the work is put on `stream` (nullptr: the default one) and the call
-  /// returns. SystemError of the driver.
+  /// returns; a program with checks of what data decides is waited for. UserError for what those find, SystemError of the
+  /// driver.
   void launch(std::span<const LoopTensor> tensors, std::span<const int64_t> sizes, std::span<const float> attributes,
               jit::CudaStream stream);
 
@@ -50,6 +51,7 @@ class LoadedLoops {
   void load_cuda(int ordinal);
   void launch_cuda(const Part& part, void** tensors, const int64_t* sizes, const float* attributes,
                    jit::CudaStream stream);
+  void check_fault_cuda(const Part& part, jit::CudaStream stream);
   int64_t scratch_bytes(const Scratch& scratch, const int64_t* sizes) const;
 
   std::shared_ptr<const jit::LoopProgram> program_;
@@ -60,7 +62,9 @@ class LoadedLoops {
   CudaContextHold context_;
   CudaModuleOwner module_;
   const jit::CudaDriver* driver_ = nullptr;
-  std::mutex mutex_;  // of scratch memory: work on one stream runs in order, and shares it
+  bool has_checks_ = false;
+  DeviceMemory device_fault_;  // a codegen::LoopFault
+  std::mutex mutex_;           // of scratch memory: work on one stream runs in order, and shares it; of device_fault_
   std::map<std::pair<jit::CudaStream, size_t>, DeviceMemory> device_scratch_;
 };
 

@@ -118,6 +118,22 @@ const Program kPrograms[] = {
      "y[i] = sum(k, a[i, k])\n",
      "split i 3 -> i_o:g.0 i_w\norder i_o k i_w\ntree k 32 -> part p:lane\ntag i_w w\nspace part lanes\n",
      {{{"n", 7}, {"m", 45}}, {{"n", 3}, {"m", 5}}}},
+    // Numbers in ids are from -6 to 6.
+    {"rows_that_data_choose",
+     "input ids: i32[n]\ninput table: f32[13, h]\noutput y: f32[n, h]\nassume n >= 1 and h >= 1\n"
+     "{ [i, j] : 0 <= i < n and 0 <= j < h }\ny[i, j] = 2 * table[ids[i] + 6, j]\n",
+     "assume h mod 4 = 0 and h <= 64\nsplit i 4 -> i_o:g.0 i_i:l.1\nsplit j 4 -> j_o:l.0 j_v:vec\n",
+     {{{"n", 9}, {"h", 8}}, {{"n", 1}, {"h", 64}}}},
+    {"shared_elements_that_data_choose",
+     "input ids: i32[n]\ninput x: f32[13]\noutput y: f32[n]\ntemporary t: f32[13]\nassume n >= 1\n"
+     "{ [j] : 0 <= j < 13 }\n{ [i] : 0 <= i < n }\nt[j] = 2 * x[j]\ny[i] = t[ids[i] + 6] + i // (ids[i] + 7)\n",
+     "assume n <= 64\ntag i l.0 j l.0\n",
+     {{{"n", 40}}, {{"n", 5}}}},
+    {"places_that_data_choose",
+     "input ids: i32[n]\ninput x: f32[n]\ninout y: f32[13]\nassume n >= 1\n{ [i] : 0 <= i < n }\n"
+     "y[ids[i] + 6] = y[ids[i] + 6] + x[i]  {if=x[i] > 0}\n",
+     "split i 8 -> o p\n",
+     {{{"n", 40}}, {{"n", 5}}}},
     {"sums_as_the_tags_say",
      "input a: f32[n, m]\noutput y: f32[n]\nassume n >= 1 and m >= 1\n{ [i, k] : 0 <= i < n and 0 <= k < m }\n"
      "y[i] = sum(k, a[i, k] * a[i, k])\n",

@@ -154,6 +154,13 @@ TEST(LoopSource, SquaresInRegistersOnACpu) {
               Not(HasSubstr("transpose_pack")));
 }
 
+std::string refusal_or_source(const std::string& kernel, const std::string& steps,
+                              const std::set<std::string>& aligned) {
+  try {
+    return codegen::emit_loops(scheduled(kernel, steps).kernel(), LoopTarget::cuda, "kernel", aligned).text;
+  } catch (const UserError& error) { return error.what(); }
+}
+
 // The page shows what the example gives.
 TEST(LoopSource, ThePageOfSchedulesIsAsTheExampleIs) {
   const std::string page = file_read(std::string(MEGALITH_SOURCE_DIR) + "/docs/schedules.md");
@@ -180,6 +187,30 @@ TEST(LoopSource, ThePageShowsWhatTagsMakeOfASum) {
   EXPECT_THAT(page, HasSubstr("```text\n" + kernel.substr(kernel.find("part_0[i_t_4] = ")) + "```"));
 }
 
+// What data decide is checked where it is used, and what is proved is not.
+TEST(LoopSource, WhatDataDecideIsChecked) {
+  const std::string rows =
+      "input ids: i32[n]\ninput table: f32[v, h]\noutput y: f32[n, h]\nassume n >= 1 and v >= 1 and h >= 1\n"
+      "{ [i, j] : 0 <= i < n and 0 <= j < h }\ny[i, j] = table[ids[i], j] / (j // ids[i])\n";
+  const Schedule plain = scheduled(rows, "");
+  const LoopSource cpu = codegen::emit_loops(plain.kernel(), LoopTarget::cpu, "rows");
+  EXPECT_THAT(cpu.text, AllOf(HasSubstr("table[inside(faults, ids[i], v, 0) * h + j]"),
+                              HasSubstr("nonzero(faults, ids[i], 1)"), HasSubstr("(tensors[3])};\n")));
+  ASSERT_EQ(cpu.checks.size(), 2u);
+  EXPECT_EQ(cpu.checks[0].what, "reads table[ids[i], j]");
+  EXPECT_EQ(cpu.checks[1].what, "divides j // ids[i]");
+  EXPECT_THAT(codegen::emit_loops(plain.kernel(), LoopTarget::cuda, "rows").text,
+              HasSubstr("LoopFault* fault_note, i64 n, i64 h, i64 v) {\n  const FaultNote faults{fault_note};"));
+  EXPECT_TRUE(codegen::emit_loops(scheduled(kDouble, "").kernel(), LoopTarget::cuda, "plain").checks.empty());
+  // A row that data choose moves at once where it is as long as that takes.
+  const std::string packed = "assume h mod 4 = 0\nsplit j 4 -> j_o:l.0 j_v:vec\nassume h <= 64\n";
+  EXPECT_THAT(
+      refusal_or_source("input ids: i32[n]\ninput table: f32[v, h]\noutput y: f32[n, h]\nassume n >= 1 and v >= 1 "
+                        "and 1 <= h <= 64\n{ [i, j] : 0 <= i < n and 0 <= j < h }\ny[i, j] = table[ids[i], j]\n",
+                        packed, {"table", "y"}),
+      HasSubstr("load_pack<4>(&table[inside(faults, ids[i], v, 0) * h + j_o * 4])"));
+}
+
 TEST(LoopSource, WhatCannotBeCodeIsSaid) {
   const auto refusal = [](const std::string& kernel, const std::string& steps, LoopTarget target) {
     try {
@@ -187,9 +218,11 @@ TEST(LoopSource, WhatCannotBeCodeIsSaid) {
     } catch (const UserError& error) { return std::string(error.what()); }
     return std::string();
   };
-  EXPECT_THAT(refusal("input a: f32[n]\ninput at: i32[m]\noutput y: f32[m]\n{ [i] : 0 <= i < m }\ny[i] = a[at[i]]\n",
-                      "", LoopTarget::cpu),
-              HasSubstr("the subscript at[i] of a is not affine"));
+  EXPECT_THAT(
+      refusal(
+          "input a: f32[n * m]\noutput y: f32[n, m]\n{ [i, j] : 0 <= i < n and 0 <= j < m }\ny[i, j] = a[i * m + j]\n",
+          "", LoopTarget::cpu),
+      HasSubstr("is not affine"));
   EXPECT_THAT(
       refusal("input a: f32[n]\noutput int: f32[n]\n{ [i] : 0 <= i < n }\nint[i] = a[i]\n", "", LoopTarget::cpu),
       HasSubstr("\"int\" has a meaning in generated code: rename it"));

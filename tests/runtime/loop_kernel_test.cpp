@@ -93,6 +93,28 @@ TEST_F(LoopKernelTest, WhatIsKnownStandsInTheCode) {
   EXPECT_EQ(kernel.num_compiled(), 3u);
 }
 
+TEST_F(LoopKernelTest, WhatDataDecideIsCheckedAndSaid) {
+  const LoopKernel kernel(
+      "input ids: i32[n]\ninput table: f32[v]\nassume v >= 1\n{ [i] : 0 <= i < n }\ny[i] = table[ids[i]]\n");
+  Tensor table({5}), y({4});
+  std::vector<int32_t> ids = {4, 0, 2, 3};
+  LoopCall call = kernel.call();
+  call.tensors[0] = {.data = ids.data(), .dtype = DType::i32, .is_there = true, .num_dims = 1, .shape = {4}};
+  call.tensors[1] = table.view();
+  call.tensors[2] = y.view();
+  kernel.run(call);
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(y.data()[i], table.data()[ids[i]]);
+  for (const int32_t wrong : {5, -1, 1 << 30}) {
+    ids[2] = wrong;
+    EXPECT_THAT(message_of<UserError>([&] { kernel.run(call); }),
+                HasSubstr("reads table[ids[i]] outside: index ids[i] is " + std::to_string(wrong) +
+                          ", allowed 0 <= index < 5; nothing outside of a tensor was read or written"));
+  }
+  ids[2] = 1;
+  kernel.run(call);
+  EXPECT_EQ(y.data()[2], table.data()[1]);
+}
+
 TEST_F(LoopKernelTest, TypesComeWithTheArgumentsAndTheScheduleIsMadeAnew) {
   const LoopKernel kernel = LoopKernel("{ [i, k] : 0 <= i < n and 0 <= k < l }\nc[i] = sum(k, a[i, k])")
                                 .then("split k 4 -> ko ki")

@@ -26,6 +26,12 @@ struct DealtOut {
   int axis = 0;
 };
 
+bool is_dealt_out(const Kernel& kernel, const Expr& expr) {
+  return (expr.kind == Expr::Kind::reduce &&
+          std::ranges::any_of(expr.inames, [&](const auto& iname) { return axis_of(kernel, iname).has_value(); })) ||
+         std::ranges::any_of(expr.args, [&](const Expr& arg) { return is_dealt_out(kernel, arg); });
+}
+
 // The outermost axis first, blocks before threads: the part that it leaves in each has the next one in it.
 std::optional<DealtOut> find_dealt_out(Kernel& kernel) {
   const auto rank = [](int axis) { return is_block_axis(axis) ? axis : kNumAxes + kNumAxes - axis; };
@@ -109,7 +115,11 @@ Kernel realised(const Kernel& kernel, DealtOut what) {
 }  // namespace
 
 Kernel realise_dealt_out(const Kernel& kernel) {
-  if (std::ranges::none_of(kernel.tags, [](const auto& tag) { return axis_of(tag.second).has_value(); })) return kernel;
+  if (std::ranges::none_of(kernel.instructions, [&](const Instruction& instruction) {
+        return is_dealt_out(kernel, instruction.target) || is_dealt_out(kernel, instruction.value) ||
+               (instruction.condition && is_dealt_out(kernel, *instruction.condition));
+      }))
+    return kernel;
   Kernel result = kernel;
   while (const auto what = find_dealt_out(result)) {
     const std::string id = result.instructions[what->instruction].id;
