@@ -24,6 +24,7 @@
 #include "megalith/loop/isl_limit.h"
 #include "megalith/loop/text.h"
 #include "megalith/machine/machine.h"
+#include "megalith/ops/stream_choices.h"
 
 namespace megalith::codegen {
 

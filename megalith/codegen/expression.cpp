@@ -165,7 +165,7 @@ std::string ExpressionWriter::text_of_element(const Expr& subscript) const {
   std::string text = place.text;
   if (const size_t at = text.find("{}"); at != std::string::npos)
     text.replace(at, 2, write(subscript.args[*place.lanes_axis], Type::i64));
-  const Linear index = flat_index(subscript);
+  const loop::LinearSum index = flat_index(subscript);
   if (index.terms.size() == 1 && index.terms[0].coefficient == 1 && index.constant == 0)  // of whatever integer type
     return fmt::format("{}[{}]", text, write(index.terms[0].atom, natural(index.terms[0].atom)));
   return fmt::format("{}[{}]", text, write(index));
@@ -191,42 +191,42 @@ std::string ExpressionWriter::stored(const Expr& value, DType dtype) const {
 
 namespace {
 // As panel::index() has it, in the language of loop kernels.
-Linear index_in_panels(const Expr& row, const Expr& column, int64_t columns, int together) {
+loop::LinearSum index_in_panels(const Expr& row, const Expr& column, int64_t columns, int together) {
   auto call = [](const char* name, const Expr& a, int64_t b) {
     return loop::make_call(name, {a, loop::make_integer(b)});
   };
-  Linear index;
-  index.add(linear_of(call("//", row, panel::kRows)), panel::panel_elements(columns, together));
-  index.add(linear_of(call("mod", row, panel::kRows)), together);
+  loop::LinearSum index;
+  index.add(loop::sum_of(call("//", row, panel::kRows)), panel::panel_elements(columns, together));
+  index.add(loop::sum_of(call("mod", row, panel::kRows)), together);
   if (together == 1) {
-    index.add(linear_of(column), panel::kRows);
+    index.add(loop::sum_of(column), panel::kRows);
     return index;
   }
-  index.add(linear_of(call("//", column, together)), int64_t{together} * panel::kRows);
-  index.add(linear_of(call("mod", column, together)), 1);
+  index.add(loop::sum_of(call("//", column, together)), int64_t{together} * panel::kRows);
+  index.add(loop::sum_of(call("mod", column, together)), 1);
   return index;
 }
 }  // namespace
 
-Linear ExpressionWriter::flat_index(const Expr& subscript) const {
+loop::LinearSum ExpressionWriter::flat_index(const Expr& subscript) const {
   const Place& place = context_.places.of.at(subscript.name);
   if (place.together > 0)
     return index_in_panels(subscript.args[0], subscript.args[1], *loop::constant_value(place.sizes[1]), place.together);
-  Linear index;
+  loop::LinearSum index;
   for (size_t d = 0; d < subscript.args.size(); ++d)
-    if (!place.vanished.contains(d)) index = index.times(place.sizes[d]).add(linear_of(subscript.args[d]));
+    if (!place.vanished.contains(d)) index = index.times(place.sizes[d]).add(loop::sum_of(subscript.args[d]));
   return index;
 }
 
 // What is added comes before what is taken away: "74 - j", "t * 64 - c + 1".
-ExpressionWriter::Text ExpressionWriter::linear_text(const Linear& linear) const {
-  std::vector<Linear::Term> terms = linear.terms;
-  std::ranges::stable_partition(terms, [](const Linear::Term& term) { return term.coefficient > 0; });
+ExpressionWriter::Text ExpressionWriter::linear_text(const loop::LinearSum& linear) const {
+  std::vector<loop::LinearSum::Term> terms = linear.terms;
+  std::ranges::stable_partition(terms, [](const loop::LinearSum::Term& term) { return term.coefficient > 0; });
   std::string text;
   int weakest = kPrimary;
   const bool constant_first = linear.constant > 0 && (terms.empty() || terms[0].coefficient < 0);
   if (constant_first || terms.empty()) text = fmt::format("{}", linear.constant);
-  for (const Linear::Term& term : terms) {
+  for (const loop::LinearSum::Term& term : terms) {
     const int64_t size = std::abs(term.coefficient);
     weakest = !text.empty() ? kAdd : term.coefficient < 0 ? kUnary : size != 1 ? kMultiply : kPrimary;
     if (!text.empty())
@@ -246,7 +246,7 @@ ExpressionWriter::Text ExpressionWriter::linear_text(const Linear& linear) const
   return {text, weakest, Type::i64};
 }
 
-std::string ExpressionWriter::write(const Linear& linear, int precedence) const {
+std::string ExpressionWriter::write(const loop::LinearSum& linear, int precedence) const {
   const Text text = linear_text(linear);
   return text.precedence < precedence ? "(" + text.text + ")" : text.text;
 }
@@ -257,9 +257,9 @@ std::string ExpressionWriter::write(const ConditionBound& bound) const {
 }
 
 bool ExpressionWriter::is_nonnegative(const Expr& expr) const {
-  const Linear linear = linear_of(expr);
+  const loop::LinearSum linear = loop::sum_of(expr);
   if (linear.constant < 0) return false;
-  for (const Linear::Term& term : linear.terms) {
+  for (const loop::LinearSum::Term& term : linear.terms) {
     if (term.coefficient < 0) return false;
     const Expr& atom = term.atom;
     const bool known = atom.kind == Expr::Kind::name && context_.is_nonnegative(atom.name);
@@ -343,7 +343,7 @@ ExpressionWriter::Text ExpressionWriter::call_text(const Expr& expr) const {
   }
   if (name == "+" || name == "-" || name == "*") {
     if (type == Type::i64) {
-      const Linear linear = linear_of(expr);
+      const loop::LinearSum linear = loop::sum_of(expr);
       const bool itself = linear.terms.size() == 1 && same_expression(linear.terms[0].atom, expr);
       if (!itself) return linear_text(linear);
     }

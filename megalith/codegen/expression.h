@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "megalith/codegen/condition_bound.h"
 #include "megalith/codegen/dialect.h"
-#include "megalith/codegen/linear.h"
 #include "megalith/codegen/place.h"
 #include "megalith/graph/lower.h"
 #include "megalith/loop/domain.h"
@@ -73,7 +73,7 @@ class ExpressionWriter {
   std::string element(const loop::Expr& subscript) const;
   /// The value in the type of an element, ready to be stored: "to_bf16(...)".
   std::string stored(const loop::Expr& value, DType dtype) const;
-  std::string write(const Linear& linear, int precedence = 0) const;
+  std::string write(const loop::LinearSum& linear, int precedence = 0) const;
   std::string write(const ConditionBound& bound) const;
   /// The type that `expr` has by itself.
   Type natural(const loop::Expr& expr) const;
@@ -81,7 +81,7 @@ class ExpressionWriter {
   /// By what context.held calls an element.
   std::string held_key(const loop::Expr& subscript) const;
   /// The position of a subscripted element in its tensor.
-  Linear flat_index(const loop::Expr& subscript) const;
+  loop::LinearSum flat_index(const loop::Expr& subscript) const;
 
   /// What inames mean where the next expressions stand: reductions are bounded inside it.
   void set_scope(std::vector<std::string> inames) { scope_ = std::move(inames); }
@@ -110,7 +110,7 @@ class ExpressionWriter {
     Type type;
   };
   Text natural_text(const loop::Expr& expr) const;
-  Text linear_text(const Linear& linear) const;
+  Text linear_text(const loop::LinearSum& linear) const;
   Text call_text(const loop::Expr& expr) const;
   Text reduce_text(const loop::Expr& expr) const;
   std::string text_of_element(const loop::Expr& subscript) const;

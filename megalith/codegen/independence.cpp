@@ -63,7 +63,7 @@ std::string why_dependent(const BodyContext& context, const ExpressionWriter& wr
     const auto [known, fresh] = targets.emplace(target.name, &target);
     if (!fresh && !same_expression(*known->second, target)) {
       // Two places in one tensor, as the two halves of a rotation: apart if they differ by more than the loop is long.
-      Linear difference = writer.flat_index(target).add(writer.flat_index(*known->second), -1);
+      loop::LinearSum difference = writer.flat_index(target).add(writer.flat_index(*known->second), -1);
       const auto length = fixed_length(context, node.iname);
       if (!length || !difference.terms.empty() || std::abs(difference.constant) < *length * std::abs(*stride))
         return fmt::format("{} and {} may be one element in two iterations", print(*known->second), print(target));

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <utility>
 
 #include "megalith/base/error.h"
 #include "megalith/codegen/loop_emitter.h"

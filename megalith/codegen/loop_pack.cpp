@@ -60,11 +60,10 @@ std::vector<PackAccess> find_packs(const loop::Kernel& kernel, const loop::Instr
     const size_t last = axes.back();
     for (const size_t d : axes)
       if (d != last && loop::mentions(subscript.args[d], iname)) return;
-    loop::LinearSum along = loop::sum_of(subscript.args[last]);
+    const loop::LinearSum along = loop::sum_of(subscript.args[last]);
     if (along.coefficient(iname) != 1) return;
-    along.terms.erase(iname);
     Expr first = subscript;
-    first.args[last] = loop::expression_of(along);
+    first.args[last] = loop::expression_of(along.without(iname));
     mark_whole(first.args[last]);
     if (loop::mentions(first.args[last], iname)) return;
     const bool is_there = !bytes_aligned || (is_multiple(points, first.args[last], count) &&

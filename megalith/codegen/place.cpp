@@ -4,8 +4,8 @@
 #include <set>
 
 #include "megalith/base/error.h"
-#include "megalith/codegen/linear.h"
 #include "megalith/codegen/source_text.h"
+#include "megalith/loop/linear_sum.h"
 
 namespace megalith::codegen {
 
@@ -135,7 +135,7 @@ Places plan_places(const Kernel& kernel, const std::map<std::string, int64_t>& s
     place.dtype = *tensor.dtype;
     std::vector<int64_t> shape;
     for (const Expr& extent : tensor.shape) {
-      shape.push_back(integer_value(extent, sizes));
+      shape.push_back(loop::integer_value(extent, sizes));
       place.sizes.push_back(loop::make_integer(shape.back()));
     }
     if (tensor.role == loop::Role::temporary && accesses.contains(tensor.name)) {

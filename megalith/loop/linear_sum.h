@@ -1,10 +1,12 @@
-// Subscripts as sums: a constant and multiples of what is no sum itself, so that parts of them can be taken out.
+// Whole-number expressions as sums: a constant and multiples of what is no sum itself. Subscripts are flattened with it, strides
+// are read off it, conditions become bounds of loops by it, and parts of a subscript are taken out with it.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
-#include <utility>
+#include <vector>
 
 #include "megalith/loop/kernel.h"
 
@@ -13,18 +15,31 @@ namespace megalith::loop {
 /// to + a * b. UserError where that does not fit.
 int64_t added(int64_t to, int64_t a, int64_t b);
 
-/// constant + the sum of coefficient * term, terms by their text.
+/// constant + sum of coefficient * atom. An atom is a name, or anything that is not linear: a tensor read, a floor division.
+/// Equal atoms are merged; terms stand in the order in which they came.
 struct LinearSum {
-  std::map<std::string, std::pair<int64_t, Expr>> terms;
+  struct Term {
+    Expr atom;
+    int64_t coefficient = 0;
+  };
   int64_t constant = 0;
+  std::vector<Term> terms;
 
   /// Adds factor * other.
-  void add(const LinearSum& other, int64_t factor);
-  /// Of the term that is this name; 0 if there is none.
-  int64_t coefficient(const std::string& name) const;
+  LinearSum& add(const LinearSum& other, int64_t factor = 1);
+  /// The value times a size: by a number each coefficient, by a name all in one.
+  LinearSum times(const Expr& size) const;
+  /// How much the value grows when `iname` grows by one; nothing if that is not a constant.
+  std::optional<int64_t> coefficient(const std::string& iname) const;
+  /// The same without the term of `iname`.
+  LinearSum without(const std::string& iname) const;
 };
 
 LinearSum sum_of(const Expr& expr);
+/// Terms in the order of their texts.
 Expr expression_of(const LinearSum& sum);
+
+/// Value of an expression of whole numbers and sizes, e.g. of a shape. InternalError if it is not one.
+int64_t integer_value(const Expr& expr, const std::map<std::string, int64_t>& sizes);
 
 }  // namespace megalith::loop

@@ -15,9 +15,9 @@
 #include "codegen/compiled.h"
 #include "megalith/base/error.h"
 #include "megalith/base/file.h"
-#include "megalith/codegen/linear.h"
 #include "megalith/kernels/panel_layout.h"
 #include "megalith/loop/infer.h"
+#include "megalith/loop/linear_sum.h"
 #include "megalith/loop/text.h"
 #include "megalith/optimize/layout.h"
 #include "megalith/runtime/protocol.h"
@@ -32,7 +32,7 @@ namespace {
 
 std::vector<int64_t> shape_of(const Spec& spec, const loop::TensorArgument& tensor) {
   std::vector<int64_t> shape;
-  for (const loop::Expr& extent : tensor.shape) shape.push_back(integer_value(extent, spec.sizes));
+  for (const loop::Expr& extent : tensor.shape) shape.push_back(loop::integer_value(extent, spec.sizes));
   return shape;
 }
 

@@ -29,11 +29,11 @@ const TensorArgument& tensor_of_known_shape(const Kernel& kernel, const std::str
 std::pair<Expr, Expr> divided(const Domains& domains, const Expr& at, int64_t factor, const Place& place) {
   const LinearSum whole = sum_of(at);
   LinearSum outer, inner;
-  for (const auto& [text, term] : whole.terms)
-    if (term.first % factor == 0)
-      outer.terms[text] = {term.first / factor, term.second};
+  for (const LinearSum::Term& term : whole.terms)
+    if (term.coefficient % factor == 0)
+      outer.terms.push_back({term.atom, term.coefficient / factor});
     else
-      inner.terms[text] = term;
+      inner.terms.push_back(term);
   inner.constant = ((whole.constant % factor) + factor) % factor;
   outer.constant = (whole.constant - inner.constant) / factor;
   const isl::set points = place_domain(domains, place);

@@ -108,15 +108,16 @@ class Prefetch {
     for (size_t d = 0; d < expr.args.size(); ++d) {
       LinearSum rest, swept;
       const LinearSum whole = sum_of(expr.args[d]);
-      for (const auto& [text, term] : whole.terms) {
-        if (!mentions_sweep(term.second)) {
-          if (reads_tensor(term.second))
+      for (const LinearSum::Term& term : whole.terms) {
+        if (!mentions_sweep(term.atom)) {
+          if (reads_tensor(term.atom))
             refuse(kernel_, "{} depends on data: what a tile reads of \"{}\" is not known", print(expr), tensor_.name);
-          rest.terms.insert({text, term});
-        } else if (term.second.kind == Expr::Kind::name) {
-          swept.terms.insert({text, term});
+          rest.terms.push_back(term);
+        } else if (term.atom.kind == Expr::Kind::name) {
+          swept.terms.push_back(term);
         } else {
-          refuse(kernel_, "{} has {} of what is swept, which is no multiple of an iname", print(expr), text);
+          refuse(kernel_, "{} has {} of what is swept, which is no multiple of an iname", print(expr),
+                 print(term.atom));
         }
       }
       swept.constant = whole.constant;
@@ -144,12 +145,13 @@ class Prefetch {
   // Of what is swept, whatever the other inames and sizes are.
   std::pair<int64_t, int64_t> range_of(const LinearSum& swept, const Expr& expr, const Place& place) const {
     int64_t least = swept.constant, most = swept.constant;
-    for (const auto& [iname, term] : swept.terms) {
+    for (const auto& [atom, coefficient] : swept.terms) {
+      const std::string& iname = atom.name;
       if (!is_among(place.inames, iname)) refuse(kernel_, "{} has no \"{}\" to sweep over", print(expr), iname);
       const auto [first, last] = values_of(iname);
-      const bool rises = term.first > 0;
-      least = added(least, term.first, rises ? first : last);
-      most = added(most, term.first, rises ? last : first);
+      const bool rises = coefficient > 0;
+      least = added(least, coefficient, rises ? first : last);
+      most = added(most, coefficient, rises ? last : first);
     }
     int64_t length = 0;
     if (__builtin_sub_overflow(most, least, &length) || length >= 1 << 24)
@@ -196,7 +198,7 @@ class Prefetch {
     std::vector<CopyAxis> apart;
     int64_t all = 1;
     for (const std::string& iname : sweep_) {
-      const int64_t factor = first.coefficient(iname);
+      const int64_t factor = first.coefficient(iname).value_or(0);
       const bool is_there = std::ranges::find(apart, iname, &CopyAxis::swept) != apart.end();
       if (factor == 0 || is_there) continue;
       const auto [low, high] = values_of(iname);
@@ -218,9 +220,9 @@ class Prefetch {
   void find_place() {
     std::set<std::string> needed;
     for (const Axis& axis : axes_)
-      for (const auto& [text, term] : axis.base.terms)
+      for (const LinearSum::Term& term : axis.base.terms)
         for (const std::string& iname : kernel_.inames())
-          if (mentions(term.second, iname)) needed.insert(iname);
+          if (mentions(term.atom, iname)) needed.insert(iname);
     const size_t first = reads_.front().instruction;
     const std::vector<std::string>& within = kernel_.instructions[first].within;
     for (const std::string& iname : within) {
