@@ -57,7 +57,7 @@ inline Dialect cuda_dialect() {
 
 /// Of a kernel of one's own (loop_source.h), in which each thread walks the nest by itself.
 inline Dialect loops_dialect(bool is_gpu) {
-  std::vector<std::string> headers = {"kernels/cpu/prelude.h", "kernels/cpu/loops.h"};
+  std::vector<std::string> headers = {"kernels/cpu/loops.h"};
   if (is_gpu) headers.insert(headers.begin(), "kernels/cuda/arch/builtins.cuh");
   return {is_gpu ? "cuda" : "cpu",
           Level::thread,

@@ -14,9 +14,9 @@
 #include "megalith/codegen/body.h"
 #include "megalith/codegen/checks.h"
 #include "megalith/codegen/dialect.h"
+#include "megalith/codegen/embedder.h"
 #include "megalith/codegen/source_text.h"
 #include "megalith/codegen/views.h"
-#include "megalith/kernels/embedded.h"
 #include "megalith/kernels/int8_layout.h"
 #include "megalith/kernels/stream_limits.h"
 #include "megalith/kernels/stream_order.h"
@@ -29,40 +29,6 @@
 namespace megalith::codegen {
 
 namespace {
-
-// Headers into one text: each once, those it includes before it. Their own #include and #pragma once lines go.
-class Embedder {
- public:
-  explicit Embedder(const std::map<std::string, std::string>& replaced) : replaced_(replaced) {}
-
-  void add(const std::string& wanted) {
-    const auto other = replaced_.find(wanted);
-    const std::string name = other == replaced_.end() ? wanted : other->second;
-    if (!done_.insert(name).second) return;
-    std::string own;
-    std::string_view rest = kernels::embedded_source(name);
-    while (!rest.empty()) {
-      const size_t end = std::min(rest.find('\n'), rest.size() - 1) + 1;
-      const std::string_view line = rest.substr(0, end);
-      rest.remove_prefix(end);
-      constexpr std::string_view kInclude = "#include \"megalith/";
-      if (line.starts_with(kInclude))
-        add(std::string(line.substr(kInclude.size(), line.rfind('"') - kInclude.size())));
-      else if (!line.starts_with("#pragma once"))
-        own += line;
-    }
-    text_ += fmt::format("// ==== megalith/{0} {1:=>{2}}\n{3}// ==== end of megalith/{0}\n\n", name, "",
-                         std::max<int>(4, 104 - static_cast<int>(name.size())), own);
-  }
-  /// Another one has it.
-  void leave_out(const std::string& name) { done_.insert(name); }
-  const std::string& text() const { return text_; }
-
- private:
-  const std::map<std::string, std::string>& replaced_;
-  std::set<std::string> done_;
-  std::string text_;
-};
 
 // What a GPU's headers are told of this kernel; the flags of the compiler say the rest (cuda_compile_flags()).
 constexpr const char* kWorkerConfigHeader = "kernels/cuda/common/worker_config.cuh";

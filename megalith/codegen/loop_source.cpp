@@ -9,9 +9,9 @@
 #include "megalith/base/error.h"
 #include "megalith/base/plain_text.h"
 #include "megalith/codegen/checks.h"
+#include "megalith/codegen/embedder.h"
 #include "megalith/codegen/loop_emitter.h"
 #include "megalith/codegen/source_text.h"
-#include "megalith/kernels/embedded.h"
 #include "megalith/loop/access.h"
 #include "megalith/loop/lex.h"
 #include "megalith/loop/rules.h"
@@ -103,7 +103,9 @@ LoopSource LoopEmitter::run() {
   std::vector<std::string> lines;
   append_indented(lines, block().lines);
   result_.text = header() + fmt::format("{}\n", fmt::join(lines, "\n")) + (is_emulated_ ? "  }\n}\n" : "}\n");
-  for (const std::string& header : context_.dialect.headers) result_.prelude += kernels::embedded_source(header);
+  Embedder embedder(context_.dialect.replaced);
+  for (const std::string& header : context_.dialect.headers) embedder.add(header);
+  result_.prelude = embedder.text();
   if (is_kernel()) {
     // CUDA has an exp(float) of its own in the global namespace.
     result_.prelude += "namespace megalith::kernels {\n\n";
@@ -111,10 +113,6 @@ LoopSource LoopEmitter::run() {
   } else {
     result_.prelude += "using namespace megalith::kernels;\n\n";
   }
-  // What headers need of each other is all there.
-  for (const char* line : {"#pragma once\n", "#include \"megalith/"})
-    for (size_t at; (at = result_.prelude.find(line)) != std::string::npos;)
-      result_.prelude.erase(at, result_.prelude.find('\n', at) + 1 - at);
   for (size_t axis = 0; axis < 3; ++axis) result_.threads[axis] = parallel_.num_threads[axis + 3];
   find_blocks();
   return std::move(result_);
