@@ -51,9 +51,10 @@ LinearSum& LinearSum::add(const LinearSum& other, int64_t factor) {
   return *this;
 }
 
-LinearSum LinearSum::times(const Expr& size) const {
+LinearSum LinearSum::times(const Expr& size, bool nests) const {
   LinearSum result;
-  if (const auto number = constant_value(size)) return result.add(*this, *number);
+  const auto number = constant_value(size);
+  if (number && (!nests || terms.size() < 2)) return result.add(*this, *number);
   if (terms.empty() && constant == 0) return result;
   result.terms.push_back({make_call("*", {joined(terms, constant), size}), 1});
   return result;

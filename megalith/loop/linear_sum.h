@@ -27,8 +27,8 @@ struct LinearSum {
 
   /// Adds factor * other.
   LinearSum& add(const LinearSum& other, int64_t factor = 1);
-  /// The value times a size: by a number each coefficient, by a name all in one.
-  LinearSum times(const Expr& size) const;
+  /// The value times a size: by a number each coefficient, by a name all in one. `nests`: several terms all in one, too.
+  LinearSum times(const Expr& size, bool nests = false) const;
   /// How much the value grows when `iname` grows by one; nothing if that is not a constant.
   std::optional<int64_t> coefficient(const std::string& iname) const;
   /// The same without the term of `iname`.
