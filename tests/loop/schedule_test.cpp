@@ -113,6 +113,7 @@ TEST(Schedule, OutputsGoPastTheCaches) {
   EXPECT_THAT(refusal(kMatmul, "accumulate k -> acc\nstream acc"),
               HasSubstr("\"acc\" is a temporary: what reads it next"));
   EXPECT_THAT(refusal(kMatmul, "stream"), HasSubstr("want \"stream TENSOR\""));
+  EXPECT_THAT(refusal(kMatmul, "tag i g.0 in"), HasSubstr("want \"tag INAME TAG... [in INSTRUCTION...]\""));
   EXPECT_THAT(error_of([] { known("input a: f32[n] streamed\n{ [i] : 0 <= i < n }\nb[i] = a[i]\n"); }),
               HasSubstr("wanted the end of the line"));
 }

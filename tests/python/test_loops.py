@@ -113,6 +113,8 @@ def test_a_method_writes_its_line(step, line):
         ("split INAME FACTOR -> OUTER[:TAG] INNER[:TAG], ...", ("i 4 -> a b, j 4 -> c d",), {}, "split i 4 -> a b, j 4 -> c d"),
         ("barrier before INSTRUCTION", (), {"before": "insn1"}, "barrier before insn1"),
         ("alias TEMPORARY... -> STORAGE", (["a", "b"], "pool"), {}, "alias a b -> pool"),
+        ("tag INAME TAG... [in INSTRUCTION...]", (), {"s": "lane", "in_": ["insn2", "insn3"]}, "tag s lane in insn2 insn3"),
+        ("tag INAME TAG... [in INSTRUCTION...]", ("s", "lane", "p", "w"), {"in_": "insn2"}, "tag s lane p w in insn2"),
         ("no_sync INSTRUCTION INSTRUCTION", ("insn0", "insn1"), {}, "no_sync insn0 insn1"),
         ("extract RULE(ARGUMENT, ...) = EXPRESSION", ("sq(a) = a * a",), {}, "extract sq(a) = a * a"),
     ],

@@ -87,15 +87,17 @@ Kernel tag_step(const Kernel& kernel, LineReader& line) {
   const Names inames = kernel.inames();
   const std::set<std::string> known(inames.begin(), inames.end());
   std::vector<std::pair<std::string, InameTag>> tags;
+  bool is_in_some = false;
   do {
     const std::string iname = line.name();
     line.accept(":");
     const InameTag tag = line.tag();
     if (!known.contains(iname)) check_has_iname(kernel, iname);
     tags.emplace_back(iname, tag);
-  } while (!line.at_end() && !line.accept("in"));
+    is_in_some = line.accept("in");
+  } while (!line.at_end() && !is_in_some);
   Kernel result = kernel;
-  if (line.at_end()) {
+  if (!is_in_some) {
     for (const auto& [iname, tag] : tags) result.tags[iname] = tag;
     return result;
   }
@@ -257,8 +259,8 @@ StepTable steps_of_loops() {
       {"split", {"split INAME FACTOR -> OUTER[:TAG] INNER[:TAG], ...", split_step, true}},
       {"split_iname", {"split_iname INAME FACTOR OUTER INNER", old_split_step, true}},
       {"split_reduction", {"split_reduction OUTER[:OUTER...] PART", split_reduction_step}},
-      {"tag", {"tag INAME TAG...", tag_step, true}},
-      {"tag_iname", {"tag_iname INAME TAG...", tag_step, true}},
+      {"tag", {"tag INAME TAG... [in INSTRUCTION...]", tag_step, true}},
+      {"tag_iname", {"tag_iname INAME TAG... [in INSTRUCTION...]", tag_step, true}},
       {"tile", {"tile INAME... FACTOR... -> OUTER[:TAG]... INNER[:TAG]...", tile_step, true}},
       {"tree", {"tree INAME [LANES] -> PART LANE[:TAG]", tree_step}},
       {"unify_inames", {"unify_inames INAME ONTO", unify_step}},

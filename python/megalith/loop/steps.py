@@ -29,6 +29,7 @@ _SWEPT = re.compile(r"(?P<name>[A-Z]+)\[(?P<inside>[A-Z]+) or :, \.\.\.\]$")
 _LIST = re.compile(r"\[(?P<name>[A-Z]+), \.\.\.\]$")
 _CHOICE = re.compile(r"[a-z]+(\|[a-z]+)+$")
 _ASSIGNED = re.compile(r"[A-Z]+ = [A-Z]+, \.\.\.$")
+_BEHIND = ("keep", "shared", "in")  # words at the end of a line with names behind them, both of which may be left out
 
 
 @dataclass
@@ -52,14 +53,14 @@ def aliases() -> Dict[str, str]:
 
 def _words(usage: str) -> List[str]:
     """Words of a usage; what belongs together in brackets, or around =, is one."""
-    return re.findall(r"[A-Z]+ = [A-Z]+, \.\.\.|\[(?:keep|shared) [^\]]*\]|[A-Z]+\[[A-Z]+ or :, \.\.\.\]|\[[A-Z]+, \.\.\.\]|\S+", usage)
+    return re.findall(r"[A-Z]+ = [A-Z]+, \.\.\.|\[(?:keep|shared|in) [^\]]*\]|[A-Z]+\[[A-Z]+ or :, \.\.\.\]|\[[A-Z]+, \.\.\.\]|\S+", usage)
 
 
 def _slot(word: str) -> Optional[_Slot]:
     optional = word.startswith("[") and word.endswith("]") and not _LIST.match(word)
     inner = word[1:-1] if optional else word
     literal = inner.split()[0] if optional else ""
-    if literal in ("keep", "shared"):
+    if literal in _BEHIND:
         return _Slot(literal, "many", optional=True, literal=literal)
     for pattern, kind in ((_SLOT, ""), (_JOINED, "joined"), (_PAIRS, "pairs"), (_SWEPT, "swept"), (_LIST, "list")):
         match = pattern.match(inner)
@@ -91,7 +92,7 @@ def _slots(usage: str) -> Optional[Tuple[_Slot, ...]]:
         if slot.kind == "literal":
             continue
         seen[slot.name] = seen.get(slot.name, 0) + 1
-        if seen[slot.name] > 1 or (slot.literal and slot.literal not in ("keep", "shared")):
+        if seen[slot.name] > 1 or slot.literal:
             slot.name = slot.literal or f"{slot.name}s"
     return tuple(slots)
 
@@ -204,7 +205,8 @@ def _given(step: str, usage: str, slots: Iterable[_Slot], args: Tuple[Any, ...],
             others = {_name_of(one) for one in open_slots}
             given[slot.name] = {**value, **{key: kwargs.pop(key) for key in list(kwargs) if key not in others}}
         elif rest:
-            takes_all = slot.kind == "many" and i + 1 == len(open_slots) and not slot.optional
+            is_last = all(one.optional and one.literal for one in open_slots[i + 1 :])
+            takes_all = slot.kind == "many" and is_last and not slot.optional
             if takes_all and not isinstance(rest[0], (list, tuple)):
                 given[slot.name], rest = rest, []  # order("i", "j")
             else:
