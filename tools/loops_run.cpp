@@ -257,9 +257,7 @@ std::string bench_text(const LoopKernel& kernel, const LoopSizes& sizes, const s
   LoopCall& call = arrays.call();
   const std::vector<double> times = times_ms([&] { kernel.run(call); }, gpu);
   const double ms = percentile(times, 50);
-  const loop::Kernel& plain = kernel.schedule().schedule().origin();
-  const loop::Binding origin_binding = plain.parameters.size() == binding.sizes.size() ? binding : loop::Binding{};
-  const loop::Kernel& counted = origin_binding.sizes.empty() ? kernel.schedule().kernel() : plain;
+  const loop::Kernel counted = kernel.schedule().plain().kernel();
   const double flops = static_cast<double>(loop::count_ops(counted, binding).flops());
   int64_t moved = 0;
   for (const auto& [name, count] : loop::count_accesses(counted, binding)) moved += count.moved_bytes();

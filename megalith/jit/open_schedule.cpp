@@ -11,6 +11,7 @@
 #include "megalith/loop/isl_limit.h"
 #include "megalith/loop/lex.h"
 #include "megalith/loop/text.h"
+#include "megalith/loop/transform/steps.h"
 
 namespace megalith::jit {
 
@@ -97,8 +98,17 @@ OpenSchedule OpenSchedule::with(const std::string& name, const Kernel& kernel) c
 
 OpenSchedule OpenSchedule::plain() const {
   OpenSchedule result = *this;
-  result.schedule_ = loop::Schedule(schedule_.origin());
+  result.schedule_ = loop::Schedule(schedule_.origin(), others_);
   result.first_names_.clear();
+  const std::map<std::string, std::string> aliases = loop::step_aliases();
+  for (const std::string& step : schedule_.steps()) {
+    std::istringstream words(step);
+    std::string word, what;
+    words >> word >> what;
+    if (const auto alias = aliases.find(word); alias != aliases.end()) word = alias->second;
+    const bool is_of_arguments = word == "batch" || word == "fix" || word == "fuse";
+    if (is_of_arguments || (word == "rename" && result.kernel().find_tensor(what))) result = result.then(step);
+  }
   return result;
 }
 

@@ -19,7 +19,7 @@ class OpenSchedule {
   /// Another kernel, for steps that name it: all of its types are known.
   OpenSchedule with(const std::string& name, const loop::Kernel& kernel) const;
 
-  /// Without its steps.
+  /// What it is checked against: without its steps, but for those that give it other arguments (batch, fix, fuse, rename).
   OpenSchedule plain() const;
 
   /// With f32 for what is open.

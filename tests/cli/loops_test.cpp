@@ -57,6 +57,18 @@ TEST(LoopsCommand, TakesAnOperatorsName) {
   EXPECT_THAT(result.out, AllOf(HasSubstr("y[t, h] = "), HasSubstr("# right")));
 }
 
+TEST(LoopsCommand, ChecksABatchAndAFixedSize) {
+  const std::vector<std::string> arguments = {"loops", kExamples + "matmul.loops", "--apply", "-"};
+  const CommandResult batch =
+      loops(arguments, {"--check", "--bench", "--sizes", "n=7,m=5,l=6,B=3"},
+            {.stdin_text = "batch r B shared b\nsplit i 4 -> o p\ntag r g.0 o g.1 p l.0\nrename b w\n"});
+  ASSERT_EQ(batch.code, 0) << batch.err;
+  EXPECT_THAT(batch.out, AllOf(HasSubstr("# right: the largest difference"), HasSubstr(" GFLOP/s")));
+  const CommandResult fixed =
+      loops(arguments, {"--check", "--sizes", "n=7,m=5"}, {.stdin_text = "fix_parameters l 6\nsplit i 4 -> o p\n"});
+  EXPECT_THAT(fixed.out, HasSubstr("# right: the largest difference")) << fixed.err;
+}
+
 TEST(LoopsCommand, SaysWhatIsWrong) {
   EXPECT_THAT(loops(kMatmul, {"--check", "--sizes", "n=4"}).err,
               HasSubstr("the size m is not known: want --sizes m=..."));

@@ -343,6 +343,7 @@ def test_a_kernel_is_repeated_and_expressions_are_steps():
     assert k.schedule == "fold_constants\ncommon_subexpressions\nbatch r B shared w\ntag r g.0\n"
     x, w = normal(3, 20), normal(20, seed=1)
     assert np.allclose(k(x, w), (x * w + x) / (x * w), rtol=1e-4)
+    assert k.check(n=7, B=3).outputs["y"].shape == (3, 7)
 
 
 def test_names_of_other_systems_are_methods():
