@@ -14,6 +14,7 @@
 #include "megalith/graph/schedule_text.h"
 #include "megalith/graph/text.h"
 #include "megalith/jit/compile.h"
+#include "megalith/jit/measured_schedules.h"
 #include "megalith/optimize/optimize.h"
 #include "megalith/optimize/schedule.h"
 #include "megalith/task/dot.h"
@@ -153,7 +154,9 @@ std::string view_model(const InspectOptions& options) {
       return options.json ? plan_json(schedule, model.graph) : graph::print(model.graph, schedule);
     const graph::LoweredGraph lowered = graph::lower(model.graph, schedule);
     if (options.stage == "bodies") {
-      const auto kernels = codegen::with_schedules(schedule.target, lowered.kernels);
+      const jit::KernelCache cache = jit::KernelCache::from_environment();
+      const jit::MeasuredSchedules measured(cache, options.model.target);
+      const auto kernels = codegen::with_schedules(schedule.target, measured.take(lowered.kernels));
       return options.json ? bodies_json(kernels) : codegen::print_schedules(kernels, model.graph.name());
     }
     if (options.stage == "loops")

@@ -11,7 +11,8 @@
 //   <cache>/kernels/<key>.tmp.<random>/          being written; locked with flock() for as long as somebody does
 //   <cache>/locks/<key>                          held with flock() while compiling
 //   <cache>/failed/<key>/                        source, command and log of the last compilations that failed
-//   <cache>/compilers/<hash>                     version strings, so that a hit need not ask the compiler
+//   <cache>/compilers/<hash>                     version strings, so that a hit need not ask the compiler; and other notes
+//                                                (jit/measured_schedules.h)
 //
 // A cache that cannot be written costs time, never a result: after one warning a temporary directory takes its place.
 #pragma once

@@ -14,6 +14,7 @@
 #include "megalith/graph/schedule_text.h"
 #include "megalith/graph/text.h"
 #include "megalith/jit/cuda/nvrtc.h"
+#include "megalith/jit/measured_schedules.h"
 #include "megalith/jit/plan_cache.h"
 #include "megalith/kernels/shared_budget.h"
 #include "megalith/optimize/schedule.h"
@@ -137,7 +138,8 @@ bool looks_at_stages(const PipelineOptions& options) {
 }
 
 // The first half of the compiler: from the graph to tasks and source.
-void make_plan(Pipeline& pipeline, const graph::Graph& graph, const CompileOptions& options, CompiledKernel& kernel) {
+void make_plan(Pipeline& pipeline, const graph::Graph& graph, const CompileOptions& options,
+               const MeasuredSchedules& measured, CompiledKernel& kernel) {
   const graph::LoweredGraph lowered = pipeline.stage(
       {"lower", "loops.txt"}, [&] { return graph::lower(graph, kernel.schedule); },
       [&](const graph::LoweredGraph& l) { return graph::print(graph, l); },
@@ -160,13 +162,17 @@ void make_plan(Pipeline& pipeline, const graph::Graph& graph, const CompileOptio
       });
   const std::string& family = kernel.schedule.target;
   bool is_scheduled_by_hand = false;  // what is computed is right by how it is made
+  const auto parse = [&](const std::string& text) {
+    is_scheduled_by_hand = true;
+    return codegen::parse_schedules(family, measured.take(lowered.kernels), text);
+  };
   const std::vector<graph::LoweredKernel> kernels = pipeline.stage(
-      {"distribute", "bodies.txt"}, [&] { return codegen::with_schedules(family, lowered.kernels); },
-      [&](const std::vector<graph::LoweredKernel>& k) { return codegen::print_schedules(k, graph.name()); },
-      [&](const std::string& text) {
-        is_scheduled_by_hand = true;
-        return codegen::parse_schedules(family, lowered.kernels, text);
+      {"distribute", "bodies.txt"},
+      [&] {
+        return options.bodies.empty() ? codegen::with_schedules(family, measured.take(lowered.kernels))
+                                      : parse(options.bodies);
       },
+      [&](const std::vector<graph::LoweredKernel>& k) { return codegen::print_schedules(k, graph.name()); }, parse,
       [&](const std::vector<graph::LoweredKernel>& k) {
         if (is_scheduled_by_hand) codegen::check_schedules(family, k);
       });
@@ -209,9 +215,10 @@ CompiledKernel compile(const graph::Graph& graph, const CompileOptions& given) {
   std::vector<std::jthread> opener;  // of NVRTC, 7 ms that pass while the plan is looked at
   if (!options.plan_only && is_cuda_target(options.target)) opener = start_helpers(1, open_nvrtc);
   const KernelCache cache = KernelCache::from_environment();
-  const PlanCache plans(cache, fmt::format("{}\n{} workers{}\n{}\n{}\n{}", options.target, options.num_workers,
+  const MeasuredSchedules measured(cache, options.target);
+  const PlanCache plans(cache, fmt::format("{}\n{} workers{}\n{}\n{}\n{}\n{}\n{}", options.target, options.num_workers,
                                            options.reuse_arena ? "" : ", each buffer by itself", layouts(graph), text,
-                                           definitions(graph)));
+                                           definitions(graph), measured.identity(), options.bodies));
   std::optional<Plan> plan = looks_at_stages(options.pipeline) ? std::nullopt : plans.find();
   if (plan) {
     try {
@@ -223,7 +230,7 @@ CompiledKernel compile(const graph::Graph& graph, const CompileOptions& given) {
     }
   }
   if (!plan) {
-    make_plan(pipeline, graph, options, kernel);
+    make_plan(pipeline, graph, options, measured, kernel);
     if (!looks_at_stages(options.pipeline)) plans.store(graph.name(), {task::to_bytes(kernel.tasks), kernel.source});
   }
   if (!options.plan_only && is_cuda_target(options.target)) {

@@ -19,6 +19,9 @@ struct CompileOptions {
   int num_workers = 1;
   /// Stops before the source is compiled: for looking at stages, and for planning models too large to run here.
   bool plan_only = false;
+  /// Schedules of generated bodies as bodies.txt has them (docs/jit.md), checked as an edited file is; bodies that it leaves
+  /// out have what was tuned for this machine (jit/measured_schedules.h), or what is proposed.
+  std::string bodies = {};
   /// False: activations share no memory, so that each can be looked at after an iteration.
   bool reuse_arena = true;
   PipelineOptions pipeline = PipelineOptions::from_environment();
