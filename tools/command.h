@@ -43,6 +43,7 @@ Command profile_command();
 Command compile_command();
 Command inspect_command();
 Command verify_command();
+Command tune_command();
 Command loops_command();
 Command devices_command();
 Command bench_load_command();
@@ -58,9 +59,9 @@ inline std::vector<Command> all_commands() {
   return {run_command(),           chat_command(),        serve_command(),         bench_command(),
           bench_kernel_command(),  bench_graph_command(), bench_latency_command(), bench_serve_command(),
           bench_arrival_command(), bench_load_command(),  bench_soak_command(),    profile_command(),
-          compile_command(),       inspect_command(),     verify_command(),        logits_command(),
-          devices_command(),       loops_command(),       cache_command(),         doctor_command(),
-          version_command()};
+          compile_command(),       inspect_command(),     tune_command(),          verify_command(),
+          logits_command(),        devices_command(),     loops_command(),         cache_command(),
+          doctor_command(),        version_command()};
 }
 
 }  // namespace megalith::tools

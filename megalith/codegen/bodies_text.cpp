@@ -91,6 +91,12 @@ std::vector<graph::LoweredKernel> parse_schedules(const std::string& target, std
   return with_schedules(target, std::move(kernels));
 }
 
+std::map<std::string, std::string> read_schedules(const std::string& text) {
+  std::map<std::string, std::string> schedules;
+  for (auto& [name, section] : read_sections(text)) schedules[name] = std::move(section.steps);
+  return schedules;
+}
+
 void check_schedules(const std::string& target, const std::vector<graph::LoweredKernel>& kernels) {
   const Dialect dialect = dialect_of(target);
   for (const graph::LoweredKernel& kernel : kernels)

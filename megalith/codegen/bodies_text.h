@@ -7,6 +7,7 @@
 // Comments say what the body computes. A body that the text leaves out keeps the schedule that is proposed for it.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,9 @@ std::string print_schedules(const std::vector<graph::LoweredKernel>& kernels, co
 /// the text's lines. UserError for what is no list of bodies' schedules.
 std::vector<graph::LoweredKernel> parse_schedules(const std::string& target, std::vector<graph::LoweredKernel> kernels,
                                                   const std::string& text);
+
+/// The steps of each body that stands in such a text, by name; behind as many empty lines as stand before them in the text.
+std::map<std::string, std::string> read_schedules(const std::string& text);
 
 /// checked_schedule() of all.
 void check_schedules(const std::string& target, const std::vector<graph::LoweredKernel>& kernels);

@@ -11,10 +11,11 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-const std::vector<std::string> kVerbs = {
-    "run",         "chat",          "serve",      "bench",      "bench kernel", "bench graph", "bench latency",
-    "bench serve", "bench arrival", "bench load", "bench soak", "profile",      "compile",     "inspect",
-    "verify",      "logits",        "devices",    "loops",      "cache",        "doctor",      "version"};
+const std::vector<std::string> kVerbs = {"run",         "chat",          "serve",       "bench",         "bench kernel",
+                                         "bench graph", "bench latency", "bench serve", "bench arrival", "bench load",
+                                         "bench soak",  "profile",       "compile",     "inspect",       "tune",
+                                         "verify",      "logits",        "devices",     "loops",         "cache",
+                                         "doctor",      "version"};
 
 std::vector<std::string> words_of(const std::string& verb, std::vector<std::string> words = {}) {
   std::istringstream text(verb);
