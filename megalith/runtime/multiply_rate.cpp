@@ -143,14 +143,15 @@ float multiply_plain(const Operands& operands) {
   return all[0];
 }
 
-std::vector<Loop> loops() {
+std::vector<Loop> loops([[maybe_unused]] bool f32_alone) {
   std::vector<Loop> result;
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512f")) result.push_back({multiply_avx512, 2.0 * kRows * kColumns * 16});
-  if (__builtin_cpu_supports("avx512bf16")) result.push_back({multiply_bf16, 2.0 * kRows * kColumns * 32});
+  if (!f32_alone && __builtin_cpu_supports("avx512bf16"))
+    result.push_back({multiply_bf16, 2.0 * kRows * kColumns * 32});
   if (result.empty() && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
     result.push_back({multiply_avx2, 2.0 * 6 * 2 * 8});
-  if (amx_is_usable()) result.push_back({multiply_tiles, 2.0 * 4 * 16 * 16 * 32 / kStepsOfTiles});
+  if (!f32_alone && amx_is_usable()) result.push_back({multiply_tiles, 2.0 * 4 * 16 * 16 * 32 / kStepsOfTiles});
 #endif
   if (result.empty()) result.push_back({multiply_plain, 2.0 * 4 * 2 * 4});
   return result;
@@ -196,7 +197,7 @@ double rate_of(const Loop& loop, const MultiplyRateOptions& options) {
 double cpu_multiply_rate_gflops(const MultiplyRateOptions& options) {
   MEGALITH_CHECK(options.num_threads >= 1, "[multiply rate] {} threads, want at least 1", options.num_threads);
   double best = 0;
-  for (const Loop& loop : loops()) best = std::max(best, rate_of(loop, options));
+  for (const Loop& loop : loops(options.f32_alone)) best = std::max(best, rate_of(loop, options));
   return best;
 }
 

@@ -7,6 +7,7 @@ namespace megalith::runtime {
 struct MultiplyRateOptions {
   int num_threads = 1;
   double seconds = 0.4;
+  bool f32_alone = false;  // without products of bf16: what a program that multiplies f32 can reach
 };
 
 /// GFLOP/s (a multiplication and an addition are two) that `num_threads` pinned threads reach together in loops whose

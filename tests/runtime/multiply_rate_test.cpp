@@ -19,6 +19,13 @@ TEST(MultiplyRate, IsWithinReason) {
   }
 }
 
+TEST(MultiplyRate, OfF32AloneIsNoMore) {
+  const double all = cpu_multiply_rate_gflops({.seconds = 0.05}),
+               f32 = cpu_multiply_rate_gflops({.seconds = 0.05, .f32_alone = true});
+  EXPECT_GT(f32, 0.01);
+  EXPECT_LT(f32, 1.5 * all);  // the same loop, where the processor has no other: other work beside it
+}
+
 TEST(MultiplyRate, OfNoThreadsIsAnError) { EXPECT_THROW(cpu_multiply_rate_gflops({.num_threads = 0}), UserError); }
 
 }  // namespace
