@@ -19,6 +19,7 @@
 #include "megalith/jit/process.h"
 #include "megalith/loop/count.h"
 #include "megalith/runtime/loop_clock.h"
+#include "megalith/runtime/memory.h"
 #include "megalith/runtime/multiply_rate.h"
 #include "tools/command.h"
 #include "tools/statistics.h"
@@ -39,12 +40,9 @@ constexpr int64_t kLeastCopied = 64 << 20;  // so that a copy is one of memory, 
 constexpr int64_t kFlushBytes = 256 << 20;
 constexpr double kTolerance = 1e-3;  // relative and absolute: sums are formed in other orders
 
-// Memory begins where a line of a cache does, as that of torch's tensors: stores of whole lines go past the caches only then.
-struct alignas(64) Line {
-  char bytes[64];
-};
-using Lines = std::vector<Line>;
-Lines make_lines(int64_t bytes) { return Lines(static_cast<size_t>(bytes) / sizeof(Line) + 1); }
+// As large arrays of numpy lie: in huge pages where the system gives some to whoever asks, and at the beginning of a line of a
+// cache, since stores of whole lines go past the caches only then. What a copy moves lies so, too.
+runtime::Mapping make_array(int64_t bytes) { return {std::max<int64_t>(bytes, 1), "an array of the kernel"}; }
 
 // Arrays of random numbers for a call; on a GPU with copies there.
 class LoopArrays {
@@ -63,7 +61,7 @@ class LoopArrays {
   }
 
   LoopCall& call() { return call_; }
-  const std::vector<Lines>& memory() const { return memory_; }
+  const std::vector<runtime::Mapping>& memory() const { return memory_; }
   int64_t count(size_t tensor) const { return counts_[tensor]; }
 
   void upload() {
@@ -83,7 +81,7 @@ class LoopArrays {
     counts_.push_back(count);
     tensor.num_dims = static_cast<int>(kernel_.signature().tensors()[i].shape.size());
     const int64_t bytes = count * dtype_bytes(tensor.dtype);
-    memory_[i] = make_lines(bytes);
+    memory_[i] = make_array(bytes);
     std::mt19937 random(static_cast<unsigned>(i + 1));
     std::uniform_real_distribution<float> numbers(-1, 1);
     for (int64_t at = 0; at < count; ++at)
@@ -101,7 +99,7 @@ class LoopArrays {
   const LoopKernel& kernel_;
   LoopCall call_;
   const bool on_gpu_;
-  std::vector<Lines> memory_;
+  std::vector<runtime::Mapping> memory_;
   std::vector<DeviceMemory> device_;
   std::vector<int64_t> counts_;
 };
@@ -160,9 +158,11 @@ double copy_rate(int64_t moved_bytes, int gpu) {
                         gpu),
                     50);
   } else {
-    const Lines from(static_cast<size_t>(bytes) / sizeof(Line), Line{{1}});
-    Lines to(from.size());
-    ms = percentile(times_ms([&] { std::memcpy(to.data(), from.data(), from.size() * sizeof(Line)); }, gpu), 50);
+    const runtime::Mapping from = make_array(bytes), to = make_array(bytes);
+    const auto size = static_cast<size_t>(bytes);
+    std::memset(from.data(), 1, size);  // pages that nobody wrote to are one and the same
+    std::memset(to.data(), 1, size);
+    ms = percentile(times_ms([&] { std::memcpy(to.data(), from.data(), size); }, gpu), 50);
   }
   return 2 * static_cast<double>(bytes) / ms / 1e6;
 }
@@ -269,7 +269,7 @@ std::string bench_text(const LoopKernel& kernel, const LoopSizes& sizes, const s
   if (flops == 0) return text;
   text += fmt::format("# {:.1f} GFLOP/s", flops / ms / 1e6);
   if (gpu < 0) {
-    const double most = runtime::cpu_multiply_rate_gflops({});
+    const double most = runtime::cpu_multiply_rate_gflops({.f32_alone = true});
     text += fmt::format(", {:.1f} % of what a core multiplies at, {:.1f}", 100 * flops / ms / 1e6 / most, most);
   }
   return text + "\n";
