@@ -17,6 +17,7 @@ namespace megalith::loop {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -304,6 +305,18 @@ TEST(Transform, AxesAreOnlyAnotherPlace) {
   expect_same(norm, split_axis(norm, "ss", 0, 2), kSmall);
   EXPECT_THAT(error_of([&] { permute_axes(before, "w", {0, 0}); }), HasSubstr("are not those of \"w\", 0 to 1"));
   EXPECT_THAT(error_of([&] { split_axis(before, "w", 2, 4); }), HasSubstr("\"w\" has no axis 2"));
+}
+
+TEST(Transform, InamesThatNothingUsesGo) {
+  const std::string text =
+      "input x: f32[n]\noutput y: f32[n]\n{ [i, j] : 0 <= i < n and 0 <= j < i }\n{ [k] : 0 <= k < n }\n";
+  const Kernel kernel = typed(text + "y[i] = 2 * x[i]\n");
+  EXPECT_THAT(kernel.inames(), ElementsAre("i", "j", "k"));
+  const Kernel without = Schedule::parse(kernel, "remove_unused_inames").kernel();
+  EXPECT_THAT(without.inames(), ElementsAre("i"));
+  expect_same(kernel, without, {{{"n", 5}}, {}});
+  // What a sum runs over is used.
+  EXPECT_THAT(remove_unused(typed(text + "y[i] = sum(j, x[j])\n")).inames(), ElementsAre("i", "j"));
 }
 
 // ---- scripts ------------------------------------------------------------------------------------------------------------

@@ -130,6 +130,8 @@ Kernel unify_inames(const Kernel& kernel, const std::string& iname, const std::s
   return result;
 }
 
+Kernel remove_unused(const Kernel& kernel) { return finished(kernel); }
+
 Kernel tag_iname(const Kernel& kernel, const std::string& iname, InameTag tag) {
   check_has_iname(kernel, iname);
   Kernel result = kernel;

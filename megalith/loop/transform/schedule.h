@@ -31,6 +31,7 @@
 //   permute_axes t 1 0   split_axis t 0 16
 //   stream y                                   a CPU stores vectors of y past its caches
 //   barrier before insn1                       all before it is done first: on a GPU the kernel ends; no_barrier before insn1
+//   remove_unused                              inames that nothing uses go; after every other step they do by themselves
 //   no_sync insn0 insn1                        no barrier between threads for these two: you vouch for it
 //   assume n mod 16 = 0   fix n 1024   rename k j
 //   fuse linear x=y keep y                     with another kernel

@@ -66,6 +66,7 @@ const std::map<std::string_view, std::string_view>& aliases() {
       {"privatize_array", "privatise"},
       {"privatize_temporaries_with_inames", "privatise"},
       {"realize_reduction", "realise_reductions"},
+      {"remove_unused_inames", "remove_unused"},
       {"rename_iname", "rename"},
       {"rename_inames", "rename"},
       {"set_temporary_address_space", "space"},

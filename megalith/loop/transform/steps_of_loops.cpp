@@ -255,6 +255,7 @@ StepTable steps_of_loops() {
       {"realise_reductions", {"realise_reductions", plain_step<realise_reductions>}},
       {"reduction_inward", {"reduction_inward INAME...", nest_step<false>}},
       {"reduction_outward", {"reduction_outward INAME...", nest_step<true>}},
+      {"remove_unused", {"remove_unused", plain_step<remove_unused>}},
       {"rename", {"rename FROM TO", rename_step, true}},
       {"split", {"split INAME FACTOR -> OUTER[:TAG] INNER[:TAG], ...", split_step, true}},
       {"split_iname", {"split_iname INAME FACTOR OUTER INNER", old_split_step, true}},

@@ -20,6 +20,8 @@ namespace megalith::loop {
 
 /// An iname, a tensor, a parameter or an attribute gets another name.
 Kernel rename(const Kernel& kernel, const std::string& from, const std::string& to);
+/// Without inames that no instruction uses. No loop comes of them, and all other transformations drop them, too.
+Kernel remove_unused(const Kernel& kernel);
 
 /// `iname` becomes `onto`, which takes the same values; what is within both shares loops then.
 Kernel unify_inames(const Kernel& kernel, const std::string& iname, const std::string& onto);
