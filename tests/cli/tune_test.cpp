@@ -22,8 +22,8 @@ constexpr const char* kGraph = R"(operator running
   y[t, j, i] = 0.5 * y[t, j - 1, i] + x[t, j, i] {id=next, if=(j >= 1)}
 end
 graph scan
-state x: f32[2, 512, 512]
-y: f32[2, 512, 512] = running(x)  # run
+state x: f32[1, 1024, 1024]
+y: f32[1, 1024, 1024] = running(x)  # run
 )";
 
 class TuneCommand : public ::testing::Test {

@@ -34,8 +34,8 @@ state counts: i32[1]
 dynamic rows = counts[0]
 state ids: i32[rows<=4]
 constant table: f32[9, 8]
-state x: f32[2, 512, 512]
-y: f32[2, 512, 512] = running(x)  # run
+state x: f32[1, 1024, 1024]
+y: f32[1, 1024, 1024] = running(x)  # run
 row: f32[rows<=4, 8] = embedding(ids, table)  # lookup
 )";
 
