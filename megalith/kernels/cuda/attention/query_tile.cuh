@@ -33,7 +33,7 @@ class QueryTile {
   static constexpr int kKeys = attention::kTileKeys;
   static constexpr int kEights = D / 8, kHalf = kEights / 2;  // of columns; those that a team keeps
   // From eight columns of eight rows to the next eight columns, and from all columns of eight rows to the next rows.
-  static constexpr u32 kLeading = attention::kLeading, kStride = attention::eight_bytes(D);
+  static constexpr u32 kLeading = attention::kLeading, kEightBytes = attention::eight_bytes(D);
   static constexpr u32 kTileBytes = attention::key_tile_bytes(D);
   // Tokens whose queries a warp stages: as many as one trip through the L2 brings to registers, all of a tile as a rule.
   static constexpr int kAtOnce = kHeads < 8 ? 8 / kHeads : 1;
@@ -46,7 +46,7 @@ class QueryTile {
   static constexpr int kTokens = attention::kTileQueries / kHeads;
 
   explicit QueryTile(decltype(Args::task) task)
-      : task_(task), query_(of_warp(queries() + static_cast<u32>(warpgroup()) * 8 * kStride)) {}
+      : task_(task), query_(of_warp(queries() + static_cast<u32>(warpgroup()) * 8 * kEightBytes)) {}
 
   /// `is_first`: of the task's.
   void run(bool is_first) {
@@ -113,7 +113,7 @@ class QueryTile {
   static u32 queries() { return keys() + attention::kKeySlots * kSlotBytes; }
   /// Where value d of a query is.
   static u32 in_queries(int row, int d) {
-    return static_cast<u32>(row / 8) * kStride + static_cast<u32>(d / 8) * kLeading +
+    return static_cast<u32>(row / 8) * kEightBytes + static_cast<u32>(d / 8) * kLeading +
            static_cast<u32>(row % 8 * 16 + d % 8 * 2);
   }
   Args args() const { return Args::of(*task_); }
@@ -183,8 +183,8 @@ class QueryTile {
     wide_begin();
 #pragma unroll
     for (int step = 0; step < D / 16; ++step)
-      wide_multiply(bf16{}, scores, shared_matrix(query_, step * 2 * kLeading, kLeading, kStride),
-                    shared_matrix(keys, step * 2 * kLeading, kLeading, kStride));
+      wide_multiply(bf16{}, scores, shared_matrix(query_, step * 2 * kLeading, kLeading, kEightBytes),
+                    shared_matrix(keys, step * 2 * kLeading, kLeading, kEightBytes));
     wide_commit();
     wide_wait<0>();
   }
@@ -241,7 +241,8 @@ class QueryTile {
     wide_begin();
 #pragma unroll
     for (int step = 0; step < kKeys / 16; ++step)
-      wide_multiply_turned(bf16{}, sum_, weights[step], shared_matrix(values, step * 2 * kStride, kStride, kLeading));
+      wide_multiply_turned(bf16{}, sum_, weights[step],
+                           shared_matrix(values, step * 2 * kEightBytes, kEightBytes, kLeading));
     wide_commit();
     wide_wait<0>();
   }
