@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "megalith/base/plain_text.h"
+#include "megalith/loop/access.h"
 #include "megalith/loop/affine.h"
 #include "megalith/loop/check.h"
 #include "megalith/loop/domain_text.h"
