@@ -193,6 +193,10 @@ int64_t RegimeMachine::weights_held() const {
 
 std::string why_not_shared(const graph::Graph& smaller, const graph::Schedule& of_smaller, const graph::Graph& larger,
                            const graph::Schedule& of_larger) {
+  size_t index = 0;
+  for (const graph::Tensor& tensor : smaller.tensors())
+    if (tensor.kind != graph::TensorKind::activation && !find(larger, tensor.name, &index))
+      return fmt::format("only one of them has \"{}\"", tensor.name);
   for (size_t p = 0; p < larger.tensors().size(); ++p) {
     const graph::Tensor& tensor = larger.tensors()[p];
     if (tensor.kind == graph::TensorKind::activation) continue;

@@ -119,6 +119,12 @@ TEST(Prompts, ShareNothingThatLiesOtherwise) {
   EXPECT_THAT(reason(many, few), HasSubstr("\"row_token\" is of another shape or dtype"));
   EXPECT_THAT(reason(few, graph_of({.max_rows = 64, .kv_dtype = DType::bf16})), HasSubstr("cache\" is of another"));
   EXPECT_THAT(reason(few, graph_of({.max_rows = 64, .page_size = 32})), HasSubstr("is of another shape"));
+  graph::Graph more = graph_of({.max_rows = 4});
+  more.state("more", DType::i32, {1});
+  EXPECT_EQ(reason(more, many), "only one of them has \"more\"");
+  graph::Graph most = graph_of({.max_rows = 64});
+  most.state("more", DType::i32, {1});
+  EXPECT_EQ(reason(few, most), "only one of them has \"more\"");
   graph::Schedule other = optimize::make_schedule(many, "cpu");
   other.layouts[static_cast<size_t>(many.find("layer.0.k_cache"))] = graph::Layout::page_pairs;
   EXPECT_EQ(why_not_shared(few, optimize::make_schedule(few, "cpu"), many, other),
