@@ -124,6 +124,16 @@ const std::vector<std::string>& row_tensors() {
   return names;
 }
 
+const task::ChangeTables& change_tables() {
+  static const task::ChangeTables tables = {.rows = "row_token",
+                                            .samples = "sample_row",
+                                            .requests = "requests",
+                                            .lines = {"row_token", "sample_row", "draft.token", "draft.drafter_row"},
+                                            .stop = "stop",
+                                            .laid_out = row_tensors()};
+  return tables;
+}
+
 runtime::RowTables row_tables(const graph::Graph& graph, const MemoryMap& memory) {
   const auto of = [&](const char* name) { return memory.get<int32_t>(name); };
   const auto size = [&](const char* name, size_t d) { return graph.tensor(graph.find(name)).shape[d].size; };

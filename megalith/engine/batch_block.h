@@ -14,6 +14,7 @@
 #include "megalith/model/decoder.h"
 #include "megalith/runtime/batch.h"
 #include "megalith/runtime/first_rows.h"
+#include "megalith/task/verify_changes.h"
 
 namespace megalith::engine {
 
@@ -111,6 +112,8 @@ const std::vector<std::string>& batch_block_tensors();
 std::vector<std::string> batch_block_changes(const std::vector<Request>& requests);
 /// Those of them that laying out rows writes.
 const std::vector<std::string>& row_tensors();
+/// What a change from one kernel to another is about (task/verify_changes.h).
+const task::ChangeTables& change_tables();
 /// The tables of rows that `graph` has in `memory`.
 runtime::RowTables row_tables(const graph::Graph& graph, const MemoryMap& memory);
 

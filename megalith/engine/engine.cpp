@@ -30,6 +30,7 @@
 #include "megalith/runtime/memory.h"
 #include "megalith/runtime/topology.h"
 #include "megalith/task/partition.h"
+#include "megalith/task/verify_changes.h"
 
 namespace megalith::engine {
 
@@ -226,6 +227,7 @@ void Engine::compile(const EngineOptions& options) {
   std::ranges::sort(regimes_, {}, rows);
   base_ = static_cast<size_t>(std::ranges::find(regimes_, decoder_options_.max_rows, rows) - regimes_.begin());
   if (jit::is_cuda_target(options.target)) fit_regimes();
+  check_changes();
   log_info("[engine] tokens at a time: {}", fmt::join(regimes(), ", "));
 }
 
@@ -246,6 +248,20 @@ void Engine::fit_regimes() {
     regimes_.erase(regimes_.begin() + static_cast<ptrdiff_t>(*least));
     base_ -= *least < base_;
   }
+}
+
+void Engine::check_changes() const {
+  if (regimes_.size() == 1) return;
+  const Regimes loads(regimes());
+  std::vector<task::Turn> turns;
+  for (size_t i = 0; i < regimes_.size(); ++i) {
+    const LoadRange range = loads.range(i);
+    turns.push_back(
+        {&regimes_[i].kernel.tasks, regimes_[i].kernel.schedule.layouts, loads.rows(i), range.least, range.most});
+  }
+  const task::VerifyResult result = task::verify_changes(turns, change_tables());
+  MEGALITH_CHECK(result.ok(), "[engine] the kernels cannot take turns: {}; --regimes 0 --prompt-rows 0 has one alone",
+                 result.findings.front().message);
 }
 
 void Engine::make_machine(const EngineOptions& options) {

@@ -161,6 +161,8 @@ class Engine {
   std::optional<Regime> make_regime(const Wanted& wanted, const EngineOptions& options) const;
   /// Leaves out chosen ones for which the GPU has no memory.
   void fit_regimes();
+  /// UserError if one of the kernels could not go on where another ends.
+  void check_changes() const;
   void make_machine(const EngineOptions& options);
 
   void check(const std::vector<Request>& requests) const;

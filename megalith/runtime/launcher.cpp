@@ -19,6 +19,7 @@
 #include "megalith/runtime/crowding.h"
 #include "megalith/runtime/fault_report.h"
 #include "megalith/runtime/hang_report.h"
+#include "megalith/runtime/launch_state.h"
 #include "megalith/runtime/topology.h"
 
 namespace megalith::runtime {
@@ -85,6 +86,9 @@ void Launcher::start(u32 first_iteration) {
   join();
   const u32 num_workers = image_.launch().num_workers;
   image_.reset(first_iteration);
+  const Launch& launch = image_.launch();
+  const std::string trouble = why_not_ready(image_, launch.events, launch.status, *launch.control, first_iteration);
+  MEGALITH_ASSERT(trouble.empty(), "[launch] {} cannot start: {}", image_.name(), trouble);
   if (options_.mailbox != nullptr) mailbox_open(options_.mailbox);
 
   hang_.clear();

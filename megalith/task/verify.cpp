@@ -19,6 +19,7 @@ std::string_view finding_kind_name(FindingKind kind) {
     case FindingKind::overwritten: return "overwritten";
     case FindingKind::in_place: return "in place";
     case FindingKind::stream: return "stream";
+    case FindingKind::change: return "change";
   }
   return "?";
 }

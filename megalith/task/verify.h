@@ -53,8 +53,18 @@
 
 namespace megalith::task {
 
-enum class FindingKind { structure, constant_written, deadlock, overrun, unordered, overwritten, in_place, stream };
-/// "structure", "constant written", "deadlock", "overrun", "unordered", "overwritten", "in place", "stream".
+enum class FindingKind {
+  structure,
+  constant_written,
+  deadlock,
+  overrun,
+  unordered,
+  overwritten,
+  in_place,
+  stream,
+  change  // of kernels that take turns (task/verify_changes.h)
+};
+/// "structure", "constant written", "deadlock", "overrun", "unordered", "overwritten", "in place", "stream", "change".
 std::string_view finding_kind_name(FindingKind kind);
 
 struct Finding {

@@ -16,6 +16,7 @@
 #include "megalith/machine/machine.h"
 #include "megalith/runtime/apart.h"
 #include "megalith/runtime/cuda/staging.h"
+#include "megalith/runtime/launch_state.h"
 #include "megalith/runtime/memory.h"
 #include "megalith/runtime/program.h"
 
@@ -382,6 +383,11 @@ void CudaProgram::reset(jit::CudaStream stream, u32 first_iteration) {
   if (image_->num_events() > 0) copy(events_, host.events, sizeof(EventCounter) * image_->num_events());
   copy(status_, host.status, sizeof(WorkerStatus) * host.num_workers);
   copy(control_, host.control, sizeof(Control));
+  const auto* const events = reset_.data<EventCounter>();
+  const auto* const status = reinterpret_cast<const WorkerStatus*>(events + image_->num_events());
+  const std::string trouble = why_not_ready(
+      *image_, events, status, *reinterpret_cast<const Control*>(status + host.num_workers), first_iteration);
+  MEGALITH_ASSERT(trouble.empty(), "[cuda] {} cannot start: {}", image_->name(), trouble);
   if (exchange_.bytes() > 0)
     driver.check(driver.memory_set_async(exchange_.address(), 0, static_cast<size_t>(exchange_.bytes()), stream),
                  "clearing the exchange");
