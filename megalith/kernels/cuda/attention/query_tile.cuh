@@ -30,8 +30,8 @@ template <bool kNorm, class Args>
 class QueryTile {
   static constexpr int D = 2 * static_cast<int>(Args::H), G = static_cast<int>(Args::G);
   static constexpr int kHeads = static_cast<int>(Args::E) - 2;
-  static constexpr int kKeys = attention::kTileKeys;
-  static constexpr int kEights = D / 8, kHalf = kEights / 2;  // of columns; those that a team keeps
+  static constexpr int kKeys = attention::kTileKeys, kTeamTiles = 2;  // of a tile; tiles that a team takes at a time
+  static constexpr int kEights = D / 8, kHalf = kEights / 2;          // of columns; those that a team keeps
   // From eight columns of eight rows to the next eight columns, and from all columns of eight rows to the next rows.
   static constexpr u32 kLeading = attention::kLeading, kEightBytes = attention::eight_bytes(D);
   static constexpr u32 kTileBytes = attention::key_tile_bytes(D);
@@ -58,13 +58,13 @@ class QueryTile {
       // Not before: beside them heads are staged in other memory than registers.
 #pragma unroll
     for (f32& sum : sum_) sum = 0;
-    constexpr int kOfTeam = attention::kTeamTiles * kKeys;
+    constexpr int kOfTeam = kTeamTiles * kKeys;
 #pragma unroll 1
     for (int at = team() * kOfTeam; at < key_ring.request.count; at += attention::kTeams * kOfTeam) {
       const u32 tile = key_ring.tiles + static_cast<u32>(at / kKeys),
                 tiles = tiles_of_keys(key_ring.request.count - at);
 #pragma unroll
-      for (u32 i = 0; i < attention::kTeamTiles; ++i)
+      for (u32 i = 0; i < kTeamTiles; ++i)
         if (i < tiles)
           while (!all_of_warp(barrier_passed(&key_ring.full[key_slot(tile + i)], key_parity(tile + i)))) {}
       fence_writes_before_multiply();
@@ -72,7 +72,7 @@ class QueryTile {
       const bool has_queries = warpgroup() * 64 < tokens() * kHeads,
                  is_masked = at + kOfTeam - 1 > attended_tile().first;
 #pragma unroll
-      for (u32 i = 0; i < attention::kTeamTiles; ++i) {
+      for (u32 i = 0; i < kTeamTiles; ++i) {
         if (i >= tiles) break;
         const u32 slot = key_slot(tile + i);
         if (has_queries) {
