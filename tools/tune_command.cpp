@@ -82,7 +82,7 @@ int forget(const graph::GraphFile& file, const ModelOptions& options, const jit:
   const auto lowered = optimize::lower(file.graph, options.target).kernels;
   const auto taken = measured.take(lowered);
   for (size_t i = 0; i < lowered.size(); ++i)
-    if (taken[i].steps && !lowered[i].steps) measured.keep(lowered[i], "", ""), ++number;
+    if (taken[i].steps && !lowered[i].steps) number += measured.forget(lowered[i]);
   note(fmt::format("{} of this model left what was kept", plural(number, "schedule")));
   return kExitOk;
 }
@@ -109,10 +109,13 @@ int run_tune(const TuneCommandOptions& options) {
     const TimedSchedule& best = body.best();
     const bool is_faster = &best != &body.proposed();
     faster += is_faster;
-    if (!options.dry_run)
+    if (options.dry_run) return true;
+    if (is_faster)
       measured.keep(
-          body.kernel, is_faster ? best.steps : "",
+          body.kernel, best.steps,
           fmt::format("tuned: {:.3f} us, and {:.3f} as proposed", 1e6 * best.seconds, 1e6 * body.proposed().seconds));
+    else
+      measured.forget(body.kernel);
     return true;
   });
   if (bodies.empty() && !guard.interrupted()) note("all bodies were written by hand: none has a schedule");

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "megalith/base/error.h"
 #include "megalith/base/hash.h"
@@ -92,13 +93,22 @@ std::vector<graph::LoweredKernel> MeasuredSchedules::take(std::vector<graph::Low
 }
 
 void MeasuredSchedules::keep(const graph::LoweredKernel& kernel, const std::string& steps, const std::string& why) {
+  replace(kernel, {{"", key(kernel), kernel.name, fmt::format("# {}\n{}", why, steps)}});
+}
+bool MeasuredSchedules::forget(const graph::LoweredKernel& kernel) { return replace(kernel, {}); }
+
+bool MeasuredSchedules::replace(const graph::LoweredKernel& kernel, std::vector<Entry> by) {
   machine_ = machine_of(target_);
   MEGALITH_CHECK(!machine_.empty(), "what is measured here says nothing of {}: use the target of this machine",
                  target_);
   entries_ = read();  // what others kept meanwhile
   const std::string body = key(kernel);
-  std::erase_if(entries_, [&](const Entry& entry) { return entry.machine == machine_ && entry.body == body; });
-  if (!steps.empty()) entries_.push_back({machine_, body, kernel.name, fmt::format("# {}\n{}", why, steps)});
+  const bool was_there =
+      std::erase_if(entries_, [&](const Entry& entry) { return entry.machine == machine_ && entry.body == body; }) > 0;
+  for (Entry& entry : by) {
+    entry.machine = machine_;
+    entries_.push_back(std::move(entry));
+  }
   const auto text = [&] {
     nlohmann::json list = nlohmann::json::array();
     for (const Entry& entry : entries_)
@@ -107,6 +117,7 @@ void MeasuredSchedules::keep(const graph::LoweredKernel& kernel, const std::stri
   };
   while (!entries_.empty() && text().size() > kMaxBytes) entries_.erase(entries_.begin());
   cache_.note_set(note_of(family_), text());
+  return was_there;
 }
 
 }  // namespace megalith::jit

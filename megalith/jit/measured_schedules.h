@@ -20,14 +20,18 @@ class MeasuredSchedules {
   std::string identity() const;
   /// The steps of generated bodies that have none, as far as the list has them. What is not legal is warned of and left out.
   std::vector<graph::LoweredKernel> take(std::vector<graph::LoweredKernel> kernels) const;
-  /// Puts a schedule into the list and the list into the cache; "" takes out what is there. `why`: a comment beside it.
+  /// Puts a schedule into the list, in the place of what is there, and the list into the cache. `steps`: "" has all loops run in
+  /// step. `why`: a comment beside it. UserError if the target is not this machine's.
   void keep(const graph::LoweredKernel& kernel, const std::string& steps, const std::string& why);
+  /// Takes out what is there; false if nothing is.
+  bool forget(const graph::LoweredKernel& kernel);
 
  private:
   struct Entry {
     std::string machine, body, name, steps;
   };
   std::vector<Entry> read() const;
+  bool replace(const graph::LoweredKernel& kernel, std::vector<Entry> by);
   std::string key(const graph::LoweredKernel& kernel) const;
 
   const KernelCache& cache_;

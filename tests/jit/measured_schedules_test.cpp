@@ -52,7 +52,7 @@ TEST_F(MeasuredSchedulesTest, AreOfOneBodyOfOneMachine) {
   EXPECT_EQ(steps_of(norm_graph(64, DType::bf16)), std::nullopt);
   EXPECT_EQ(steps_of(norm_graph(128)), std::nullopt);
   const std::string before = MeasuredSchedules(cache_, "cpu").identity();
-  MeasuredSchedules(cache_, "cpu").keep(lowered(norm_graph(128))[0], "", "");  // what is not there
+  EXPECT_FALSE(MeasuredSchedules(cache_, "cpu").forget(lowered(norm_graph(128))[0]));
   EXPECT_EQ(MeasuredSchedules(cache_, "cpu").identity(), before);
   MeasuredSchedules(cache_, "cpu").keep(lowered(norm_graph(128))[0], "tag h vec\n", "because");
   EXPECT_NE(MeasuredSchedules(cache_, "cpu").identity(), before);
@@ -77,7 +77,7 @@ TEST_F(MeasuredSchedulesTest, ThatAreDamagedOrIllegalAreLeftOut) {
   EXPECT_EQ(steps_of(graph_), std::nullopt);
   measured.keep(lowered(graph_)[0], "tag k vec\n", "legal");
   EXPECT_TRUE(steps_of(graph_));
-  EXPECT_THAT(message_of<UserError>([&] { MeasuredSchedules(cache_, "cuda:sm_80").keep(lowered(graph_)[0], "", ""); }),
+  EXPECT_THAT(message_of<UserError>([&] { MeasuredSchedules(cache_, "cuda:sm_80").forget(lowered(graph_)[0]); }),
               HasSubstr("what is measured here says nothing of cuda:sm_80"));
 }
 
@@ -100,7 +100,13 @@ TEST_F(MeasuredSchedulesTest, AreWhatACompilationTakes) {
   EXPECT_EQ(source_of(graph_, "body rmsnorm_0\ntag h vec k vec\n"), proposed);
   EXPECT_EQ(source_of(graph_, "# nothing\n"), measured);
   EXPECT_THAT(message_of<UserError>([&] { source_of(graph_, "body rmsnorm_0\ntag t vec\n"); }), HasSubstr("line 2: "));
-  MeasuredSchedules(cache_, "cpu").keep(lowered(graph_)[0], "", "");
+  // One without a step is kept like any other.
+  const std::string in_step = source_of(graph_, "body rmsnorm_0\n");
+  EXPECT_NE(in_step, proposed);
+  EXPECT_NE(in_step, measured);
+  MeasuredSchedules(cache_, "cpu").keep(lowered(graph_)[0], "", "because");
+  EXPECT_EQ(source_of(graph_), in_step);
+  EXPECT_TRUE(MeasuredSchedules(cache_, "cpu").forget(lowered(graph_)[0]));
   EXPECT_EQ(source_of(graph_), proposed);
 }
 
