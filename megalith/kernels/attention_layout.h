@@ -36,8 +36,8 @@ constexpr long long part_bytes(long long heads, long long d) {
 constexpr int rows_together(long long heads) { return 2 * heads <= kMaxHeads ? 2 : 1; }
 
 /// Prompts, all of whose keys are in the cache, are worked on by tiles of queries (attention/query_tile.cuh): those of
-/// as many tokens as have no more than kTileQueries together, by kTeams teams of warps, which take
-/// some tiles of kTileKeys keys in turn.
+/// as many tokens as have no more than kTileQueries together, by kTeams teams of warps, which
+/// take tiles of kTileKeys keys in turn.
 constexpr int kTileQueries = 128, kTileKeys = 16, kTeams = 2;
 /// Of more tokens than that, heads of up to so many values.
 constexpr int kMaxRowsOfParts = 128, kMaxTileValues = 128;

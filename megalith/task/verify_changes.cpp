@@ -78,7 +78,7 @@ class Changes {
   }
 
  private:
-  static constexpr size_t kMostBoxes = 1 << 14;  // that a buffer may be cut into
+  static constexpr size_t kMaxBoxes = 1 << 14;  // that a buffer may be cut into
   struct Use {
     std::vector<char> is_read, is_written;              // per buffer
     std::unordered_map<std::string_view, int> lasting;  // states and constants
@@ -300,7 +300,7 @@ class Changes {
         const int n = number[at(region.buffer)];
         if (n < 0 || region.is_scatter()) continue;
         unwritten[at(n)].write(region.box);
-        if (unwritten[at(n)].size() <= kMostBoxes) continue;
+        if (unwritten[at(n)].size() <= kMaxBoxes) continue;
         add(region.buffer, {}, "\"{}\" of {} is written in too many pieces to be looked at",
             g.buffers[at(region.buffer)].name, name(k));
         number[at(region.buffer)] = -1;

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "cli/command_run.h"
+#include "support/running_operator.h"
 
 namespace megalith::test {
 namespace {
@@ -11,17 +12,7 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// As in tests/engine/tune_test.cpp.
-constexpr const char* kGraph = R"(operator running
-  tasks t 1
-  test J=33 I=20 T=2
-  input x: f32[T, J, I]
-  output y: f32[T, J, I]
-  { [t, i, j] : 0 <= t < T and 0 <= i < I and 0 <= j < J }
-  y[t, 0, i] = x[t, 0, i] {id=first}
-  y[t, j, i] = 0.5 * y[t, j - 1, i] + x[t, j, i] {id=next, if=(j >= 1)}
-end
-graph scan
+const std::string kGraph = std::string(megalith::testing::kRunningOperator) + R"(graph scan
 state x: f32[1, 1024, 1024]
 y: f32[1, 1024, 1024] = running(x)  # run
 )";

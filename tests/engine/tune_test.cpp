@@ -8,6 +8,7 @@
 #include "base/temporary_folder.h"
 #include "megalith/base/error.h"
 #include "megalith/ops/registry.h"
+#include "support/running_operator.h"
 
 namespace megalith::engine {
 namespace {
@@ -19,17 +20,7 @@ using ::testing::Gt;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-// A recurrence along j of what lies side by side along i: as it is written, the inner loop waits for itself and jumps.
-constexpr const char* kRunning = R"(operator running
-  tasks t 1
-  test J=33 I=20 T=2
-  input x: f32[T, J, I]
-  output y: f32[T, J, I]
-  { [t, i, j] : 0 <= t < T and 0 <= i < I and 0 <= j < J }
-  y[t, 0, i] = x[t, 0, i] {id=first}
-  y[t, j, i] = 0.5 * y[t, j - 1, i] + x[t, j, i] {id=next, if=(j >= 1)}
-end
-graph scan
+const std::string kRunning = std::string(megalith::testing::kRunningOperator) + R"(graph scan
 state counts: i32[1]
 dynamic rows = counts[0]
 state ids: i32[rows<=4]
