@@ -338,28 +338,28 @@ TEST(CudaBuffers, WithWeightsOfF16Too) {
   expect_same_buffers(model);
 }
 
-TEST(CudaBuffers, WithWeightsInInt8Too) {
+/// Tokens and requests at a time, and columns that share a scale.
+class CudaBuffersInInt8 : public ::testing::TestWithParam<std::tuple<std::pair<int64_t, int64_t>, int64_t>> {};
+
+TEST_P(CudaBuffersInInt8, AreThoseOfTheSameWeightsInBf16) {
   MEGALITH_SKIP_IF(testing::missing_gpu());
-  for (const auto& [rows, requests] : {std::pair<int64_t, int64_t>(1, 1),
-                                       {2, 2},
-                                       {4, 1},
-                                       {8, 1},
-                                       {8, 4},
-                                       {16, 1},
-                                       {64, 32},
-                                       {128, 1},
-                                       {256, 1},
-                                       {512, 1}})
-    for (const int64_t columns : {32, 128}) {
-      const Model model(kTiny + "mistral_sharded", true, rows, requests, 6144, "", columns);
-      ASSERT_TRUE(testing::streams_all_products(*model.graph));
-      // Split-K has other slices in bf16, so there it is the CPU that says what is right.
-      if (has_slices(model))
-        expect_same_buffers(model);
-      else
-        expect_same_as_in_bf16(model, Model(kTiny + "mistral_sharded", true, rows, requests, 6144));
-    }
+  const auto& [load, columns] = GetParam();
+  const auto& [rows, requests] = load;
+  const Model model(kTiny + "mistral_sharded", true, rows, requests, 6144, "", columns);
+  ASSERT_TRUE(testing::streams_all_products(*model.graph));
+  // Split-K has other slices in bf16, so there it is the CPU that says what is right.
+  if (has_slices(model))
+    expect_same_buffers(model);
+  else
+    expect_same_as_in_bf16(model, Model(kTiny + "mistral_sharded", true, rows, requests, 6144));
 }
+
+using Load = std::pair<int64_t, int64_t>;
+INSTANTIATE_TEST_SUITE_P(, CudaBuffersInInt8,
+                         ::testing::Combine(::testing::Values(Load(1, 1), Load(2, 2), Load(4, 1), Load(8, 1),
+                                                              Load(8, 4), Load(16, 1), Load(64, 32), Load(128, 1),
+                                                              Load(256, 1), Load(512, 1)),
+                                            ::testing::Values(32, 128)));
 
 // The bias of q, k and v, which the projection adds where it writes.
 bool has_epilogues(const Model& model) {
