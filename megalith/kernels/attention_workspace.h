@@ -8,8 +8,9 @@ namespace megalith::attention_workspace {
 constexpr int kPositions = 256;
 /// Queries of a block. Keys come from the second-level cache once for all of them.
 constexpr int kQueries = 16;
-/// And with tiles: two of them.
-constexpr int kTileQueries = 32;
+/// And with tiles: two of them, and from the scores of one to those of the next, a line more than there are, or a few places
+/// of a cache would have to hold them all.
+constexpr int kTileQueries = 32, kScoreStride = kPositions + 16;
 /// Keys behind the last one, at most, that there are pointers to.
 constexpr int kMaxTile = 16;
 
@@ -26,8 +27,8 @@ constexpr long long lane_bytes(long long width, long long chunk, long long eleme
 constexpr long long tile_bytes(long long width, long long chunk) {
   const long long positions = ((chunk < kPositions ? chunk : kPositions) + 31) / 32 * 32,
                   columns = (width + 31) / 32 * 32;
-  return 2 * kPositions * 8 + 2 * positions * columns * 2 + lines(8 + kTileQueries * (4 + 4 + 4)) +
-         (16 * 2 + kTileQueries * (2 + 4)) * columns + kPositions * kTileQueries * (4 + 2) + 64;
+  return 2 * kPositions * 8 + 2 * positions * columns * 2 + lines(16 + kTileQueries * (4 + 4 + 4)) +
+         kTileQueries * (2 + 4) * columns + kTileQueries * (kScoreStride * 4 + kPositions * 2) + 64;
 }
 /// Heads of `width` values, which are `element_bytes` long in the cache, and chunks of `chunk` positions, either way.
 constexpr long long partial_bytes(long long width, long long chunk, long long element_bytes) {

@@ -1,8 +1,9 @@
 // Attention by tile registers (kernels/cpu/tiles.h): queries, keys, values and weights are rounded to bf16, sums are
 // f32. Two products a block of 32 queries, both as rows by panels:
-//   scores   32 positions by 32 queries: keys are the rows, queries the panels. So a lane is a query, and its largest
-//            score and its sum of weights cross no lanes
-//   values   32 queries by 32 columns: weights are the rows, values the panels
+//   scores   32 queries by 32 positions: queries are the rows, keys the panels. So the scores of a query lie side by side,
+//            and so do its weights, which are the rows of
+//   values   32 queries by 32 columns: values are the panels
+// Keys are turned for that, once for all queries that look at them.
 // The orders of kernels/cpu/attention.h hold, with the sums of a tile in place of those in lanes: 32 positions at a time
 // from the beginning of a chunk. A position that a query does not see has the weight 0.
 #pragma once
@@ -66,32 +67,37 @@ struct Square {
 #endif
 };
 
+/// 32 columns of a head, of which there are D, from `first` on; zeros where there are none, or no head.
+template <i64 D, class Element>
+MEGALITH_INLINE inline void round_columns(bf16* to, const Element* head, i64 first) {
+  if (head != nullptr && first + 32 <= D) {
+    MEGALITH_INDEPENDENT
+    for (i64 i = 0; i < 32; ++i) put(to[i], to_f32(head[first + i]));
+  } else {
+    for (i64 i = 0; i < 32; ++i) put(to[i], head != nullptr && first + i < D ? to_f32(head[first + i]) : 0.0f);
+  }
+}
+
 /// Keys and values of up to kMax positions of a chunk, as tiles.
 template <i64 kMax, i64 D>
 struct TilesOfPositions {
   static constexpr i64 kWidth = (D + 31) / 32 * 32, kPadded = (kMax + 31) / 32 * 32;
 
-  alignas(64) bf16 keys[kPadded * kWidth];    // (positions / 32, columns / 32, 32, 32)
+  alignas(64) bf16 keys[kPadded * kWidth];    // (positions / 16, columns / 2, 16, 2)
   alignas(64) bf16 values[kPadded * kWidth];  // (columns / 16, positions / 2, 16, 2)
 
   template <class Keys, class Values>
   MEGALITH_INLINE void take(const Keys* key, const Values* value, i64 num) {
     const i64 padded = (num + 31) / 32 * 32;
-    for (i64 s = 0; s < padded; ++s) {
-      bf16* to = keys + s / 32 * 32 * kWidth + s % 32 * 32;
-      if (s < num)
-        for (i64 d = 0; d < kWidth; d += 32, to += 32 * 32) {
-          if (d + 32 <= D) {
-            MEGALITH_INDEPENDENT
-            for (i64 i = 0; i < 32; ++i) put(to[i], to_f32(key[s][d + i]));
-          } else {
-            for (i64 i = 0; i < 32; ++i) put(to[i], d + i < D ? to_f32(key[s][d + i]) : 0.0f);
-          }
-        }
-      else
-        for (i64 d = 0; d < kWidth; d += 32, to += 32 * 32)
-          for (i64 i = 0; i < 32; ++i) to[i] = {};
-    }
+    for (i64 s = 0; s < padded; s += 16)
+      for (i64 d = 0; d < kWidth; d += 32) {
+        alignas(64) bf16 rows[16 * 32];
+        for (i64 i = 0; i < 16; ++i) round_columns<D>(rows + i * 32, s + i < num ? key[s + i] : nullptr, d);
+        Square square;
+        __builtin_memcpy(square.row, rows, sizeof rows);
+        square.transpose();
+        __builtin_memcpy(keys + s * kWidth + d * 16, square.row, sizeof square.row);
+      }
     for (i64 s = 0; s < padded; s += 2)
       for (i64 e = 0; e < kWidth; e += 16) {
         u32 pair[16];
@@ -112,40 +118,33 @@ struct TilesOfPositions {
 /// Queries of one text and one head of keys, and what is known of them so far.
 template <i64 D>
 struct TileBlock {
-  static constexpr i64 kWidth = (D + 31) / 32 * 32, kMax = attention_workspace::kTileQueries;
+  static constexpr i64 kWidth = (D + 31) / 32 * 32, kMax = attention_workspace::kTileQueries,
+                       kStride = attention_workspace::kScoreStride;
 
   i64 count;                                   // of queries
+  bool is_fresh;                               // no position was taken in
   i32 last[kMax];                              // the position of each query's row
   f32 top[kMax], total[kMax];                  // the largest score, and the sum of the weights
-  alignas(64) bf16 rows[16 * kWidth];          // of half of the queries
-  alignas(64) bf16 query[kMax * kWidth];       // (2, columns / 2, 16, 2)
+  alignas(64) bf16 query[kMax * kWidth];       // (columns / 32, 32, 32)
   alignas(64) f32 sum[kMax * kWidth];          // of the weighed values: (columns / 32, 32, 32)
-  alignas(64) f32 score[kPositions * kMax];    // (positions, 32)
+  alignas(64) f32 score[kMax * kStride];       // (32, positions)
   alignas(64) bf16 weight[kPositions * kMax];  // (positions / 32, 32, 32 positions)
 
   /// The queries `from(i)` of rows at the positions `last_of(i)`.
   template <class From, class Last>
   MEGALITH_INLINE void set(i64 num, From from, Last last_of) {
     count = num;
-    for (i64 i = 0; i < kMax; ++i) {
-      last[i] = i < num ? last_of(i) : -1;
+    is_fresh = true;
+    for (i64 i = 0; i < num; ++i) {
+      last[i] = last_of(i);
       top[i] = -kInfinity;
       total[i] = 0;
     }
-    for (i64 i = 0; i < kMax * kWidth; ++i) sum[i] = 0;
-    for (i64 half = 0; half < 2; ++half) {
-      for (i64 i = 0; i < 16; ++i) {
-        const bool there = half * 16 + i < num;
-        const auto* const at = from(there ? half * 16 + i : 0);
-        for (i64 d = 0; d < kWidth; ++d) put(rows[i * kWidth + d], there && d < D ? to_f32(at[d]) : 0.0f);
-      }
-      for (i64 d = 0; d < kWidth; d += 32) {
-        Square square;
-        for (i64 i = 0; i < 16; ++i) __builtin_memcpy(&square.row[i], rows + i * kWidth + d, 64);
-        square.transpose();
-        __builtin_memcpy(query + (half * kWidth + d) * 16, square.row, sizeof square.row);
-      }
+    for (i64 i = 0; i < kMax; ++i) {
+      const auto* const at = i < num ? from(i) : nullptr;
+      for (i64 d = 0; d < kWidth; d += 32) round_columns<D>(query + d * kMax + i * 32, at, d);
     }
+    if (num < kMax) __builtin_memset(weight, 0, sizeof weight);
   }
 
   MEGALITH_INLINE void store(f32* to, i64 i) const {
@@ -161,84 +160,67 @@ struct TileBlock {
   /// Takes in `num` positions from `first` on, which are all of the tiles.
   template <i64 kMaxPositions>
   MEGALITH_INLINE void add(const TilesOfPositions<kMaxPositions, D>& positions, i64 first, i64 num, f32 scale) {
+    count > tiles::kRows ? add_rows<2>(positions, first, num, scale) : add_rows<1>(positions, first, num, scale);
+    is_fresh = false;
+  }
+
+ private:
+  template <int RowTiles, i64 kMaxPositions>
+  MEGALITH_INLINE void add_rows(const TilesOfPositions<kMaxPositions, D>& positions, i64 first, i64 num, f32 scale) {
     const i64 padded = (num + 31) / 32 * 32;
     tiles::Registers registers;
     for (i64 s = 0; s < padded; s += 32) {
-      registers.template zero<2>();
+      const bf16* const key = positions.keys + s * kWidth;
+      registers.template zero<RowTiles>();
       for (i64 d = 0; d < kWidth; d += 32)
-        registers.template multiply_add<2>(positions.keys + s * kWidth + d * 32, query + d * 16,
-                                           query + (kWidth + d) * 16);
-      registers.template store<2>(score + s * kMax);
+        registers.template multiply_add<RowTiles>(query + d * kMax, key + d * 16, key + (kWidth + d) * 16);
+      registers.template store<RowTiles, kStride>(score + s);
     }
-    weigh(first, padded, first + num, scale);
+    for (i64 i = 0; i < count; ++i) weigh(i, min(last[i] + 1 - first, num), padded, scale);
     for (i64 e = 0; e < kWidth; e += 32) {
       f32* const at = sum + e * kMax;
       const bf16* const value = positions.values + e * positions.kPadded;
-      registers.template load<2>(at);
+      is_fresh ? registers.template zero<RowTiles>() : registers.template load<RowTiles>(at);
       for (i64 s = 0; s < padded; s += 32)
-        registers.template multiply_add<2>(weight + s * kMax, value + s * 16, value + (positions.kPadded + s) * 16);
-      registers.template store<2>(at);
+        registers.template multiply_add<RowTiles>(weight + s * kMax, value + s * 16,
+                                                  value + (positions.kPadded + s) * 16);
+      registers.template store<RowTiles>(at);
     }
   }
 
-  /// exp(x) of a position that is seen, beside the largest weight of 1; 0 where exp_normal() is not made for x.
-  MEGALITH_INLINE static f32 weight_of(f32 x, bool is_seen) {
+  /// exp(x), beside the largest weight of 1; 0 where exp_normal() is not made for x.
+  MEGALITH_INLINE static f32 weight_of(f32 x) {
     constexpr f32 kLowest = -80.0f;
     const f32 weight = exp_normal(x);
-    return !is_seen || x < kLowest ? 0.0f : weight;
-  }
-  /// Rounded to bf16, in the upper half. Of what is no number nothing is left: the sum of weights has it.
-  MEGALITH_INLINE static u32 number_bits(f32 x) {
-    const u32 bits = __builtin_bit_cast(u32, x);
-    return bits + 0x7fff + ((bits >> 16) & 1);
+    return x < kLowest ? 0.0f : weight;
   }
 
-  /// Scores to weights, of the positions below `end` that a query sees.
-  MEGALITH_INLINE void weigh(i64 first, i64 num, i64 end, f32 scale) {
-    f32 before[kMax], fresh[kMax];
-    i32 seen[kMax];  // the last position
-    for (i64 l = 0; l < kMax; ++l) {
-      before[l] = top[l];
-      fresh[l] = 0;
-      seen[l] = min(last[l], static_cast<i32>(end - 1));
-    }
-    for (i64 s = 0; s < num; ++s) {
-      const i32 position = static_cast<i32>(first + s);
+  /// Scores of query i to weights, of the positions that it sees, which are the first ones; 0 for the others.
+  MEGALITH_INLINE void weigh(i64 i, i64 seen, i64 num, f32 scale) {
+    f32* const s = score + i * kStride;
+    const i64 whole = seen > 0 ? (seen + kLanes - 1) / kLanes * kLanes : 0;
+    if (seen > 0) {
+      for (i64 k = seen; k < whole; ++k) s[k] = -kInfinity;
+      const f32 before = top[i];
+      const f32 most = max_in_lanes(0, whole, [&](f32 acc, i64 k) MEGALITH_INLINE { return max(acc, s[k]); });
+      const f32 largest = max(before, scale * most);
+      top[i] = largest;
       MEGALITH_INDEPENDENT
-      for (i64 l = 0; l < kMax; ++l) {
-        const f32 scaled = scale * score[s * kMax + l];
-        score[s * kMax + l] = scaled;
-        top[l] = max(top[l], position <= seen[l] ? scaled : -kInfinity);
-      }
-    }
-    for (i64 s = 0; s < num; s += 2) {
-      const i32 position = static_cast<i32>(first + s);
-      u32 pair[kMax];
-      MEGALITH_INDEPENDENT
-      for (i64 l = 0; l < kMax; ++l) {
-        const f32 one = weight_of(score[s * kMax + l] - top[l], position <= seen[l]);
-        const f32 other = weight_of(score[(s + 1) * kMax + l] - top[l], position + 1 <= seen[l]);
-        fresh[l] = (fresh[l] + one) + other;
-        pair[l] = number_bits(one) >> 16 | (number_bits(other) & 0xffff0000);
-      }
-      // In place of the scores of the first of the two, until 32 positions are together.
-      __builtin_memcpy(score + s * kMax, pair, sizeof pair);
-    }
-    for (i64 s = 0; s < num; s += 32)
-      for (i64 half = 0; half < 2; ++half) {
-        Square square;
-        for (i64 i = 0; i < 16; ++i) __builtin_memcpy(&square.row[i], score + (s + 2 * i) * kMax + half * 16, 64);
-        square.transpose();
-        __builtin_memcpy(weight + s * kMax + half * 16 * 32, square.row, sizeof square.row);
-      }
-    for (i64 l = 0; l < count; ++l) {
-      if (top[l] > before[l] && before[l] > -kInfinity) {
-        const f32 shrink = exp(before[l] - top[l]);
-        total[l] *= shrink;
+      for (i64 k = 0; k < whole; ++k) s[k] = weight_of(scale * s[k] - largest);
+      const f32 fresh = sum_in_lanes(0, whole, [&](f32 acc, i64 k) MEGALITH_INLINE { return acc + s[k]; });
+      if (largest > before && before > -kInfinity) {
+        const f32 shrink = exp(before - largest);
+        total[i] *= shrink;
         for (i64 e = 0; e < kWidth; e += 32)
-          for (i64 i = 0; i < 32; ++i) sum[e * kMax + l * 32 + i] *= shrink;
+          for (i64 d = 0; d < 32; ++d) sum[e * kMax + i * 32 + d] *= shrink;
       }
-      total[l] += fresh[l];
+      total[i] += fresh;
+    }
+    for (i64 k = whole; k < num; ++k) s[k] = 0;
+    for (i64 k = 0; k < num; k += 32) {
+      bf16* const to = weight + k * kMax + i * 32;
+      MEGALITH_INDEPENDENT
+      for (i64 l = 0; l < 32; ++l) put(to[l], s[k + l]);
     }
   }
 };

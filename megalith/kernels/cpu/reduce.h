@@ -14,10 +14,19 @@ namespace megalith::kernels {
 /// Lanes of every reduction: one AVX-512 register of f32, two of AVX2, four of SSE or NEON.
 inline constexpr int kLanes = 16;
 
+/// Of lanes l and l + kHalf one is made, and so on until there is one: a tree. Spelled out, since a loop over halves is
+/// left a loop by g++.
+template <int kHalf = kLanes / 2, class Combine>
+MEGALITH_INLINE inline f32 combine_lanes(f32 (&lane)[kLanes], Combine combine) {
+  for (int l = 0; l < kHalf; ++l) lane[l] = combine(lane[l], lane[l + kHalf]);
+  if constexpr (kHalf > 1)
+    return combine_lanes<kHalf / 2>(lane, combine);
+  else
+    return lane[0];
+}
+
 inline f32 add_lanes(f32 (&lane)[kLanes]) {
-  for (int half = kLanes / 2; half > 0; half /= 2)
-    for (int l = 0; l < half; ++l) lane[l] += lane[l + half];
-  return lane[0];
+  return combine_lanes(lane, [](f32 a, f32 b) MEGALITH_INLINE { return a + b; });
 }
 
 /// lane[l] = step(lane[l], k) for k = begin + l, begin + l + 16, ... below end.
@@ -45,18 +54,14 @@ MEGALITH_INLINE inline f32 max_in_lanes(i64 begin, i64 end, Step step) {
   f32 lane[kLanes];
   for (int l = 0; l < kLanes; ++l) lane[l] = -kInfinity;
   for_lanes(lane, begin, end, step);
-  for (int half = kLanes / 2; half > 0; half /= 2)
-    for (int l = 0; l < half; ++l) lane[l] = max(lane[l], lane[l + half]);
-  return lane[0];
+  return combine_lanes(lane, [](f32 a, f32 b) MEGALITH_INLINE { return max(a, b); });
 }
 template <class Step>
 MEGALITH_INLINE inline f32 min_in_lanes(i64 begin, i64 end, Step step) {
   f32 lane[kLanes];
   for (int l = 0; l < kLanes; ++l) lane[l] = kInfinity;
   for_lanes(lane, begin, end, step);
-  for (int half = kLanes / 2; half > 0; half /= 2)
-    for (int l = 0; l < half; ++l) lane[l] = min(lane[l], lane[l + half]);
-  return lane[0];
+  return combine_lanes(lane, [](f32 a, f32 b) MEGALITH_INLINE { return min(a, b); });
 }
 
 /// Folds `step` over begin <= k < end, in order.

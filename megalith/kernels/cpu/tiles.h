@@ -69,14 +69,15 @@ struct Registers {
                        : "memory");
     }
   }
-  template <int RowTiles>
+  /// kApart: from a row to the next.
+  template <int RowTiles, i64 kApart = kSumStride>
   MEGALITH_INLINE void store(f32* to) {
-    constexpr i64 kStride = kSumStride * sizeof(f32);
+    constexpr i64 kStride = kApart * sizeof(f32);
     __asm__ volatile("tilestored %%tmm0, (%0,%2,1)\n\ttilestored %%tmm1, (%1,%2,1)" ::"r"(to), "r"(to + kLanes),
                      "r"(kStride)
                      : "memory");
     if constexpr (RowTiles == 2) {
-      f32* const second = to + kRows * kSumStride;
+      f32* const second = to + kRows * kApart;
       __asm__ volatile("tilestored %%tmm2, (%0,%2,1)\n\ttilestored %%tmm3, (%1,%2,1)" ::"r"(second),
                        "r"(second + kLanes), "r"(kStride)
                        : "memory");
@@ -113,9 +114,10 @@ struct Registers {
   void load(const f32* from) {
     for (i64 i = 0; i < RowTiles * kRows * kSumStride; ++i) sums[i] = from[i];
   }
-  template <int RowTiles>
+  template <int RowTiles, i64 kApart = kSumStride>
   void store(f32* to) {
-    for (i64 i = 0; i < RowTiles * kRows * kSumStride; ++i) to[i] = sums[i];
+    for (i64 r = 0; r < RowTiles * kRows; ++r)
+      for (i64 i = 0; i < kSumStride; ++i) to[r * kApart + i] = sums[r * kSumStride + i];
   }
   template <int RowTiles>
   MEGALITH_INLINE void multiply_add(const bf16* x, const bf16* first, const bf16* second) {
