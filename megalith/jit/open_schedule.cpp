@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <set>
 #include <sstream>
 
 #include "megalith/base/capacity_error.h"
@@ -19,6 +20,10 @@ namespace {
 
 using loop::Kernel;
 using loop::Role;
+
+/// Steps after which an argument is another one for who calls the kernel.
+const std::set<std::string> kArgumentSteps = {"axes",          "permute_axes", "rename",
+                                              "separate_axis", "split_axis",   "vector_axis"};
 
 // A line for each domain: what stands behind its last brace goes to the next line.
 std::string with_lines(const std::string& text) {
@@ -78,12 +83,14 @@ OpenSchedule OpenSchedule::then(const std::string& line) const {
   next.schedule_ = schedule_.then(line);
   if (next.schedule_.steps().size() == schedule_.steps().size()) return next;
   std::istringstream words(next.schedule_.steps().back());
-  std::string word, from, to;
-  words >> word >> from >> to;
-  if (word == "rename" && to == "->") words >> to;
-  if (word == "rename" && next.kernel().find_tensor(to)) {
-    const auto before = first_names_.find(from);
-    next.first_names_[to] = before == first_names_.end() ? from : before->second;
+  std::string word, from;
+  words >> word >> from;
+  const auto before = first_names_.find(from);
+  const std::string first = before == first_names_.end() ? from : before->second;
+  if (kernel().find_tensor(from) && !next.kernel().find_tensor(from)) {
+    // It has another name, or its parts have.
+    for (const loop::TensorArgument& tensor : next.kernel().tensors)
+      if (!kernel().find_tensor(tensor.name)) next.first_names_[tensor.name] = first;
     next.first_names_.erase(from);
   }
   return next;
@@ -107,7 +114,9 @@ OpenSchedule OpenSchedule::plain() const {
     words >> word >> what;
     if (const auto alias = aliases.find(word); alias != aliases.end()) word = alias->second;
     const bool is_of_arguments = word == "batch" || word == "fix" || word == "fuse";
-    if (is_of_arguments || (word == "rename" && result.kernel().find_tensor(what))) result = result.then(step);
+    const loop::TensorArgument* tensor = result.kernel().find_tensor(what);
+    const bool is_of_argument = tensor && tensor->role != Role::temporary && kArgumentSteps.contains(word);
+    if (is_of_arguments || is_of_argument) result = result.then(step);
   }
   return result;
 }

@@ -307,6 +307,75 @@ TEST(Transform, AxesAreOnlyAnotherPlace) {
   EXPECT_THAT(error_of([&] { split_axis(before, "w", 2, 4); }), HasSubstr("\"w\" has no axis 2"));
 }
 
+TEST(Transform, AVectorsAxisIsTheLastOne) {
+  const Kernel before = typed(
+      "input a: f32[4, n]\noutput c: f32[n]\n{ [i] : 0 <= i < n }\n"
+      "c[i] = a[0, i] + a[1, i] * a[2, i] - a[3, i]\n");
+  const Kernel vectors = vector_axis(before, "a", 0);
+  EXPECT_THAT(print(vectors), AllOf(HasSubstr("a: f32[n, 4]"), HasSubstr("a[i, 1] * a[i, 2]")));
+  EXPECT_THAT(error_of([&] { vector_axis(before, "a", 1); }), HasSubstr("axis 1 of \"a\" has n elements"));
+  EXPECT_THAT(error_of([&] { vector_axis(before, "a", 2); }), HasSubstr("\"a\" has no axis 2"));
+  const Kernel three = typed("input a: f32[3, n]\noutput c: f32[n]\n{ [i] : 0 <= i < n }\nc[i] = a[0, i]\n");
+  EXPECT_THAT(error_of([&] { vector_axis(three, "a", 0); }), HasSubstr("has 3 elements: a vector has 2, 4, 8 or 16"));
+}
+
+TEST(Transform, AnAxisBecomesTensors) {
+  const Kernel before = typed(
+      "input a: f32[n, 3]\noutput c: f32[n, 2]\n{ [i] : 0 <= i < n }\n{ [k] : 0 <= k < 1 }\n"
+      "c[i, 0] = a[i, 0] + a[i, 2]  {id=plus}\nc[i, k + 1] = a[i, 1] * a[i, 2]  {id=product}\n");
+  const Kernel separate = separate_axis(separate_axis(before, "a", 1), "c", 1);
+  EXPECT_THAT(print(separate), AllOf(HasSubstr("a_0: f32[n]"), HasSubstr("c_1: f32[n]"),
+                                     HasSubstr("c_0[i] = a_0[i] + a_2[i]"), HasSubstr("c_1[i] = a_1[i] * a_2[i]")));
+  const Binding five = {{{"n", 5}}, {}};
+  Arrays arrays = random_inputs(before, five, 4), parts;
+  for (int64_t i = 0; i < 3; ++i) {
+    Array& part = parts[fmt::format("a_{}", i)] = Array::zeros({5});
+    for (int64_t e = 0; e < 5; ++e) part.values[static_cast<size_t>(e)] = element(arrays, "a", {e, i});
+  }
+  interpret(before, five, arrays);
+  interpret(separate, five, parts);
+  for (int64_t i = 0; i < 2; ++i)
+    for (int64_t e = 0; e < 5; ++e)
+      EXPECT_EQ(element(parts, fmt::format("c_{}", i), {e}), element(arrays, "c", {e, i})) << i << ", " << e;
+
+  // Of a temporary nobody else notices; one of a single axis leaves single elements.
+  const Kernel pair = typed(
+      "input a: f32[n]\noutput c: f32[n]\n{ [i] : 0 <= i < n }\n"
+      "t[i, 0] = a[i]  {id=one}\nt[i, 1] = 2 * t[i, 0]  {id=two, dep=one}\n"
+      "c[i] = t[i, 0] + t[i, 1]  {dep=one:two}\n");
+  expect_same(pair, separate_axis(pair, "t", 1), five);
+  EXPECT_EQ(separate_axis(pair, "t", 1).find_tensor("t"), nullptr);
+  const Kernel single = typed("input a: f32[2]\noutput c: f32[1]\nc[0] = a[0] - a[1]\n");
+  EXPECT_THAT(print(separate_axis(single, "a", 0)), HasSubstr("c[0] = a_0[0] - a_1[0]"));
+
+  const Kernel looped = typed(
+      "input a: f32[n, 2]\noutput c: f32[n]\n{ [i] : 0 <= i < n }\n{ [k] : 0 <= k < 2 }\n"
+      "c[i] = sum(k, a[i, k])  {id=both}\n");
+  EXPECT_THAT(error_of([&] { separate_axis(looped, "a", 1); }),
+              AllOf(HasSubstr("both takes k of axis 1 of \"a\", which has several values"), HasSubstr("peel")));
+  EXPECT_THAT(error_of([&] { separate_axis(looped, "a", 0); }), HasSubstr("axis 0 of \"a\" has n elements"));
+}
+
+TEST(Transform, AllAxesHaveATag) {
+  const Kernel before = typed(
+      "input a: f32[n, 4, 2]\noutput c: f32[n]\n{ [i] : 0 <= i < n }\n"
+      "c[i] = a[i, 0, 0] + a[i, 3, 1]\n");
+  const auto tagged = [&](const std::string& tags) {
+    return Schedule::parse(before, "tag_array_axes a " + tags).kernel();
+  };
+  EXPECT_THAT(print(tagged("N0 N1 N2")), HasSubstr("a: f32[2, 4, n]"));
+  EXPECT_THAT(print(tagged("f f f")), HasSubstr("a: f32[2, 4, n]"));
+  EXPECT_EQ(print(tagged("c c c")), print(before));
+  EXPECT_THAT(print(tagged("N0 vec N1")), HasSubstr("a: f32[2, n, 4]"));
+  EXPECT_THAT(print(tagged("N0 vec sep")), AllOf(HasSubstr("a_0: f32[n, 4]"), HasSubstr("a_0[i, 0] + a_1[i, 3]")));
+  EXPECT_THAT(print(tagged("N0 sep sep")), AllOf(HasSubstr("a_1_3: f32[n]"), HasSubstr("a_0_0[i] + a_1_3[i]")));
+  EXPECT_THAT(error_of([&] { tagged("N0 N1"); }), HasSubstr("2 tags for the 3 axes"));
+  EXPECT_THAT(error_of([&] { tagged("N0 N0 N1"); }), HasSubstr("two axes of \"a\" have the level N0"));
+  EXPECT_THAT(error_of([&] { tagged("N0 vec vec"); }), HasSubstr("two vector axes"));
+  EXPECT_THAT(error_of([&] { tagged("N0 N1 rows"); }), HasSubstr("there is no axis tag \"rows\""));
+  EXPECT_THAT(error_of([&] { tagged("c f N2"); }), HasSubstr("the level N2 (c f N2)"));
+}
+
 TEST(Transform, InamesThatNothingUsesGo) {
   const std::string text =
       "input x: f32[n]\noutput y: f32[n]\n{ [i, j] : 0 <= i < n and 0 <= j < i }\n{ [k] : 0 <= k < n }\n";

@@ -359,6 +359,20 @@ def test_names_of_other_systems_are_methods():
     assert k.chunk_iname("i", 4).schedule == k.chunk("i", 4).schedule
 
 
+def test_axes_of_arguments_are_the_callers(target, place):
+    kernel = loop.kernel("input xy: [n, 2]\noutput c: [n]\n{ [i] : 0 <= i < n }\nc[i] = xy[i, 0] - 2 * xy[i, 1]")
+    kernel = kernel.split("i", 16, outer="g.0", inner="l.0")
+    x, y = normal(37), normal(37, seed=1)
+    separate = kernel.separate_axis("xy", 1)
+    np.testing.assert_array_equal(host(separate(place(x), place(y))), x - 2 * y)
+    turned = kernel.axes("xy", "N0", "N1")
+    np.testing.assert_array_equal(host(turned(place(np.stack([x, y])))), x - 2 * y)
+    for changed in (separate, turned, kernel.vector_axis("xy", 1)):
+        assert "right" in str(changed.check(n=37, target=target))
+    with pytest.raises(megalith.UserError, match='takes .* of axis 0 of "xy", which has several values'):
+        kernel.fix("n", 4).separate_axis("xy", 0)
+
+
 def test_large_outputs_begin_where_a_line_of_a_cache_does():
     k = loop.kernel("{ [i, j] : 0 <= i < n and 0 <= j < m } b[j, i] = a[i, j]")
     a = normal(333, 260)

@@ -100,6 +100,18 @@ inline const LoopProgram kLoopPrograms[] = {
      "split j_c 8 -> j_h:unr j_v:vec\norder j_t i_t k i_r j_h j_v\naccumulate k -> acc\n"
      "prefetch b[k, j_h, j_v] -> b_s b_k b_j\nsplit b_j 8 -> b_h:unr b_v:vec\n",
      {{{"n", 8}, {"m", 32}, {"l", 5}}, {{"n", 4}, {"m", 16}, {"l", 64}}}},
+    {"an_axis_of_tensors",
+     "input a: f32[n, m]\noutput c: f32[n, m]\nassume n >= 1 and m >= 1\n{ [j, i] : 0 <= i < n and 0 <= j < m }\n"
+     "t[0] = 2 * a[i, j]  {id=one, inames=j:i}\nt[1] = t[0] + 1  {id=two, dep=one, inames=j:i}\n"
+     "c[i, j] = t[0] * t[1]  {dep=one:two}\n",
+     "split j 8 -> j_o:g.0 j_t:l.0\nseparate_axis t 0\n",
+     {{{"n", 4}, {"m", 8}}, {{"n", 3}, {"m", 19}}}},
+    {"an_axis_of_vectors",
+     "input a: f32[4, n]\noutput c: f32[n]\nassume n >= 1\n{ [i, v] : 0 <= i < n and 0 <= v < 4 }\n"
+     "c[i] = sum(v, a[v, i] * a[v, i])\n",
+     "split i 8 -> i_o:g.0 i_t:l.0\nprefetch a[v, i_t] -> a_s p q:l.0\nspace a_s shared\naxes a_s vec N0\n"
+     "prefetch a_s[v] -> a_r u:vec\n",
+     {{{"n", 8}}, {{"n", 21}}}},
     {"sums_over_lanes",
      "input a: f32[n, m]\noutput y: f32[n]\nassume n >= 1 and m >= 1\n{ [i, k] : 0 <= i < n and 0 <= k < m }\n"
      "y[i] = sum(k, a[i, k])\n",

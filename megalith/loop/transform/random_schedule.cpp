@@ -185,6 +185,8 @@ class StepMaker {
       case 26: return fmt::format("rename {} {}", dice_.chance(70) ? i : temporary(), a);
       case 27: return fmt::format("pad {} {} {}", temporary(), dice_.below(2), 1 + dice_.below(3));
       case 28:
+        if (dice_.chance(30))
+          return fmt::format("{}_axis {} {}", dice_.chance(50) ? "vector" : "separate", temporary(), dice_.below(2));
         return dice_.chance(50) ? fmt::format("permute_axes {} 1 0", temporary())
                                 : fmt::format("split_axis {} {} {}", temporary(), dice_.below(2), 1 + dice_.below(4));
       case 29:

@@ -28,7 +28,7 @@
 //   hoist_factors insn1                        factors that a sum does not need inside
 //   space acc private   privatise t i   pad a_s 1 1
 //   alias a_s t_s -> pool                      temporaries that share memory: their values are not needed at the same time
-//   permute_axes t 1 0   split_axis t 0 16
+//   permute_axes t 1 0   split_axis t 0 16   vector_axis t 0   separate_axis t 1   axes t N1 vec N0 sep
 //   stream y                                   a CPU stores vectors of y past its caches
 //   barrier before insn1                       all before it is done first: on a GPU the kernel ends; no_barrier before insn1
 //   remove_unused                              inames that nothing uses go; after every other step they do by themselves

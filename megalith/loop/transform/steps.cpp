@@ -74,6 +74,8 @@ const std::map<std::string_view, std::string_view>& aliases() {
       {"split_array_dim", "split_axis"},
       {"split_reduction_inward", "reduction_inward"},
       {"split_reduction_outward", "reduction_outward"},
+      {"tag_array_axes", "axes"},
+      {"tag_data_axes", "axes"},
       {"tag_inames", "tag"},
       {"to_batched", "batch"},
       {"unroll_iname", "unroll"},

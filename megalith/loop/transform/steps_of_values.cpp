@@ -117,6 +117,21 @@ Kernel split_axis_step(const Kernel& kernel, LineReader& line) {
   return split_axis(kernel, tensor, static_cast<int>(axis), factor);
 }
 
+template <Kernel (*function)(const Kernel&, const std::string&, int)>
+Kernel axis_step(const Kernel& kernel, LineReader& line) {
+  const std::string tensor = line.name();
+  const int64_t axis = line.number();
+  line.end();
+  return function(kernel, tensor, static_cast<int>(axis));
+}
+
+Kernel axes_step(const Kernel& kernel, LineReader& line) {
+  const std::string tensor = line.name();
+  const Names tags = line.names();
+  line.end();
+  return tag_axes(kernel, tensor, tags);
+}
+
 Kernel batch_step(const Kernel& kernel, LineReader& line) {
   const std::string iname = line.name();
   std::string size;
@@ -141,6 +156,7 @@ Kernel batch_step(const Kernel& kernel, LineReader& line) {
 StepTable steps_of_values() {
   return {
       {"assume", {"assume CONSTRAINTS", assume_step, true}},
+      {"axes", {"axes TENSOR TAG...", axes_step}},
       {"batch", {"batch INAME SIZE [shared INPUT...]", batch_step}},
       {"buffer", {"buffer TENSOR[INAME or :, ...] -> BUFFER [INAME[:TAG]...]", copy_step<buffer>}},
       {"alias", {"alias TEMPORARY... -> STORAGE", alias_step, true}},
@@ -156,10 +172,12 @@ StepTable steps_of_values() {
       {"precompute", {"precompute TEMPORARY[INAME or :, ...] -> BUFFER [INAME[:TAG]...]", copy_step<precompute>, true}},
       {"prefetch", {"prefetch TENSOR[INAME or :, ...] -> BUFFER [INAME[:TAG]...]", copy_step<prefetch>, true}},
       {"privatise", {"privatise TEMPORARY INAME...", privatise_step}},
+      {"separate_axis", {"separate_axis TENSOR AXIS", axis_step<separate_axis>}},
       {"space", {"space TEMPORARY private|lanes|shared|global", space_step}},
       {"split_axis", {"split_axis TENSOR AXIS FACTOR", split_axis_step}},
       {"stream", {"stream TENSOR", name_step<stream>, true}},
       {"substitute", {"substitute TEMPORARY", name_step<substitute>}},
+      {"vector_axis", {"vector_axis TENSOR AXIS", axis_step<vector_axis>}},
   };
 }
 

@@ -209,4 +209,15 @@ Kernel permute_axes(const Kernel& kernel, const std::string& tensor, const std::
 /// The axis becomes two: x[.., e, ..] -> x[.., e // factor, e mod factor, ..].
 Kernel split_axis(const Kernel& kernel, const std::string& tensor, int axis, int64_t factor);
 
+/// The axis, of 2, 4, 8 or 16 elements, becomes the last one: they lie side by side, and begin at a multiple of their size
+/// where the tensor does, so an iname tagged `vec` along it moves them at once.
+Kernel vector_axis(const Kernel& kernel, const std::string& tensor, int axis);
+
+/// A tensor for each element of the axis, called tensor_0, tensor_1, ...: subscripts along it have one value each.
+Kernel separate_axis(const Kernel& kernel, const std::string& tensor, int axis);
+
+/// All axes at once, by a tag for each: N0 has its elements side by side, N1 lies around that, ...; `c` and `f` are the levels
+/// of row-major and column-major order; vec and sep are the two steps above.
+Kernel tag_axes(const Kernel& kernel, const std::string& tensor, const std::vector<std::string>& tags);
+
 }  // namespace megalith::loop
