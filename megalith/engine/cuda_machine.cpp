@@ -10,7 +10,6 @@
 #include "megalith/base/threads.h"
 #include "megalith/engine/machine.h"
 #include "megalith/engine/memory_report.h"
-#include "megalith/engine/record_pace.h"
 #include "megalith/runtime/cuda/launcher.h"
 #include "megalith/runtime/cuda/memory.h"
 #include "megalith/runtime/cuda/program.h"
@@ -19,8 +18,10 @@ namespace megalith::engine {
 
 namespace {
 
-/// How long take() waits for a record.
-constexpr std::chrono::milliseconds kPatience(5);
+/// The kernel cannot wake the host, so the host looks: often enough that a token is not held up, seldom enough that a
+/// core is mostly free.
+constexpr std::chrono::microseconds kPoll(20);
+constexpr int kPollsPerTake = 250;
 
 /// Copies to the GPU on a stream.
 class Sender {
@@ -111,27 +112,18 @@ class CudaMachine : public Machine {
   void attend() override { launcher_.attend(); }
   bool has_worked() const override { return launcher_.has_worked(); }
   void cancel() noexcept override { launcher_.cancel(); }
-  // The kernel cannot wake the host, so the host looks.
   bool take(runtime::MailRecord* record) override {
-    const RecordPace::Nanoseconds end = now() + kPatience;
-    while (!finished() && !is_nudged_.exchange(false, std::memory_order_relaxed)) {
+    for (int i = 0; i < kPollsPerTake && !finished() && !is_nudged_.exchange(false, std::memory_order_relaxed); ++i) {
       if (take_now(record)) return true;
-      const RecordPace::Nanoseconds at = now(), rest = pace_.rest(at);
-      if (at >= end) return false;
-      if (rest.count() > 0)
-        sleep_exactly(std::chrono::ceil<std::chrono::microseconds>(rest));
-      else
-        std::this_thread::yield();
+      sleep_exactly(kPoll);
     }
     return take_now(record);
   }
   bool take_now(runtime::MailRecord* record) override {
     if (!runtime::mailbox_take(mailbox_, record, 0)) return false;
     // Records carry the GPU's time. What lies between it and ours is the least that lay between posting and taking.
-    const RecordPace::Nanoseconds taken = now();
-    pace_.note(taken);
-    const auto posted = static_cast<int64_t>(record->posted_ns);
-    clock_offset_ = std::min(clock_offset_, taken.count() - posted);
+    const auto now = static_cast<int64_t>(runtime::monotonic_ns()), posted = static_cast<int64_t>(record->posted_ns);
+    clock_offset_ = std::min(clock_offset_, now - posted);
     record->posted_ns = static_cast<uint64_t>(posted + clock_offset_);
     return true;
   }
@@ -148,7 +140,6 @@ class CudaMachine : public Machine {
   const runtime::CudaProgram& program() const { return program_; }
 
  private:
-  static RecordPace::Nanoseconds now() { return RecordPace::Nanoseconds(runtime::monotonic_ns()); }
   void send_by(Sender& sender, const std::string& state, int64_t begin, int64_t bytes) {
     sender.send(owner_.address(state) + static_cast<jit::CudaAddress>(begin), memory_.get<std::byte>(state) + begin,
                 bytes);
@@ -165,7 +156,6 @@ class CudaMachine : public Machine {
   std::optional<Sender> sender_;  // beside the kernel
   runtime::Mailbox* mailbox_;
   std::atomic<bool> is_nudged_{false};
-  RecordPace pace_;  // of the one thread that takes records
   runtime::CudaLauncher launcher_;
   Sender ahead_;  // of its launch
 };
