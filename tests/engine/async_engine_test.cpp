@@ -51,18 +51,11 @@ void expect_same_as_alone(const EngineOptions& options) {
   for (const Request& request : requests) alone.push_back(engine.generate({request}));
 
   ServiceResults results;
-  std::vector<RequestId> ids(requests.size());
   AsyncEngine service(engine);
-  std::vector<std::thread> clients;
-  for (size_t client = 0; client < 3; ++client)
-    clients.emplace_back([&, client] {
-      std::mt19937_64 random(client);
-      for (size_t r = client; r < requests.size(); r += 3) {
-        ids[r] = service.submit(requests[r], results.sink());
+  const std::vector<RequestId> ids =
+      submit_side_by_side(service, requests, results, [](size_t, RequestId, std::mt19937_64& random) {
         if (random() % 3 == 0) std::this_thread::sleep_for(milliseconds(random() % 30));
-      }
-    });
-  for (std::thread& client : clients) client.join();
+      });
   for (size_t r = 0; r < requests.size(); ++r) {
     const ServiceResults::Result result = results.wait(ids[r]);
     EXPECT_EQ(result.tokens, alone[r].tokens[0]) << "request " << r;

@@ -244,22 +244,14 @@ TEST(Preemption, IsNotSeenByManyRequests) {
     for (size_t r = alone.size(); r < requests.size(); ++r) alone.push_back(engine.generate({requests[r]}));
     AsyncEngine service(engine);
     ServiceResults results;
-    std::vector<RequestId> ids(requests.size());
     std::vector<char> is_aborted(requests.size());
-    std::vector<std::thread> clients;
-    for (size_t client = 0; client < 3; ++client)
-      clients.emplace_back([&, client] {
-        std::mt19937_64 random(client);
-        for (size_t r = client; r < requests.size(); r += 3) {
-          ids[r] = service.submit(requests[r], results.sink());
-          if (random() % 4 == 0) {
-            results.wait(ids[r], random() % 30);
-            service.abort(ids[r]);
-            is_aborted[r] = 1;
-          }
-        }
-      });
-    for (std::thread& client : clients) client.join();
+    const std::vector<RequestId> ids =
+        submit_side_by_side(service, requests, results, [&](size_t r, RequestId id, std::mt19937_64& random) {
+          if (random() % 4 != 0) return;
+          results.wait(id, random() % 30);
+          service.abort(id);
+          is_aborted[r] = 1;
+        });
     size_t num_whole = 0;
     for (size_t r = 0; r < requests.size(); ++r) {
       const ServiceResults::Result result = results.wait(ids[r]);

@@ -4,9 +4,11 @@
 #include <chrono>
 #include <condition_variable>
 #include <exception>
+#include <functional>
 #include <latch>
 #include <map>
 #include <mutex>
+#include <random>
 #include <thread>
 #include <vector>
 
@@ -58,6 +60,25 @@ class ServiceResults {
   std::condition_variable changed_;
   std::map<RequestId, Result> results_;
 };
+
+/// Three clients, each a thread, submit every third request; then(r, id, random) is called behind each. The ids.
+inline std::vector<RequestId> submit_side_by_side(
+    TokenService& service, const std::vector<Request>& requests, ServiceResults& results,
+    const std::function<void(size_t, RequestId, std::mt19937_64&)>& then) {
+  constexpr size_t kClients = 3;
+  std::vector<RequestId> ids(requests.size());
+  std::vector<std::thread> clients;
+  for (size_t client = 0; client < kClients; ++client)
+    clients.emplace_back([&, client] {
+      std::mt19937_64 random(client);
+      for (size_t r = client; r < requests.size(); r += kClients) {
+        ids[r] = service.submit(requests[r], results.sink());
+        then(r, ids[r], random);
+      }
+    });
+  for (std::thread& client : clients) client.join();
+  return ids;
+}
 
 /// Until nothing is running: the end of a request is told before its pages are counted, or the other way round.
 inline ServiceLoad settled(const TokenService& service) {
