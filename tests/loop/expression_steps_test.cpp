@@ -246,9 +246,18 @@ TEST(RealiseReductions, TagsOfWhatIsUsedElsewhereAndWhatCannotBe) {
   EXPECT_THAT(refusal_of(kDots + "output z: f32[n]\nz[i] = if(a[i, 0] > 0, sum(k, b[i, k]), 0.0)\n",
                          "assume m <= 40\ntag k l.0"),
               AllOf(HasSubstr("\"insn1\" reduces over k"), HasSubstr("stands inside of a condition")));
-  EXPECT_THAT(
-      refusal_of(kDots + "output z: f32[n]\nz[i] = sum(k, b[i, k]) * max(k, b[i, k])\n", "assume m <= 40\ntag k l.0"),
-      HasSubstr("two reductions run over k"));
+}
+
+TEST(RealiseReductions, SeveralOfOneInstructionOverOneIname) {
+  const std::string three =
+      "kernel three\ninput a: f32[n, m]\noutput y: f32[n]\nassume n >= 1 and m >= 1\n"
+      "{ [i, k] : 0 <= i < n and 0 <= k < m }\n"
+      "y[i] = sum(k, a[i, k]) * max(k, a[i, k] * a[i, k]) + sum(k, 2 * a[i, k])\n";
+  for (const char* steps : {"split k 8 -> k_o k_l:lane\n", "tag i g.0\nsplit k 8 -> k_o k_t:l.0\n",
+                            "split k 4 -> k_b:g.0 k_i\n", "split k 64 -> k_o k_i\nsplit k_i 32 -> k_w:w k_l:lane\n"}) {
+    const Schedule done = same_after(three, std::string(steps) + "realise_reductions\n", {{{"n", 3}, {"m", 70}}, {}});
+    EXPECT_THAT(print(done.kernel()), AllOf(HasSubstr("part_1"), Not(HasSubstr("* max(")))) << steps;
+  }
 }
 
 const std::string kAdding =

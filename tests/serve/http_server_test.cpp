@@ -399,7 +399,7 @@ TEST(HttpServer, AThousandConnectionsThatWaitHoldUpNobody) {
     ASSERT_EQ(served.server().connections(), connections);
   };
   const auto files = open_files();
-  int64_t pages = 0;
+  [[maybe_unused]] int64_t pages = 0;
   for (int round = 0; round < kRounds; ++round) {
     std::deque<SocketClient> waiting;
     for (int i = 0; i < kConnections; ++i) {

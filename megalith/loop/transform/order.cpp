@@ -132,4 +132,40 @@ Kernel duplicate_inames(const Kernel& kernel, const std::map<std::string, std::s
   return result;
 }
 
+Kernel duplicate_in_reduction(const Kernel& kernel, const std::map<std::string, std::string>& copies,
+                              size_t instruction, size_t which) {
+  Kernel result = kernel;
+  add_copies(result, copies);
+  result.order = kernel.inames();
+  Instruction& changed = result.instructions[instruction];
+  const auto copy_tag = [](std::map<std::string, InameTag>& tags, const std::string& iname, const std::string& copy) {
+    if (const auto tag = tags.find(iname); tag != tags.end()) tags[copy] = tag->second;
+  };
+  for (const auto& [iname, copy] : copies) {
+    result.order.insert(std::ranges::find(result.order, iname) + 1, copy);
+    copy_tag(result.tags, iname, copy);
+    copy_tag(changed.tags, iname, copy);
+  }
+  Expr* reduction = nullptr;
+  size_t number = 0;
+  for_each_expression(changed, [&](Expr& expr) {
+    if (number++ == which) reduction = &expr;
+  });
+  const auto rename = [&](std::string& name) {
+    if (const auto copy = copies.find(name); copy != copies.end()) name = copy->second;
+  };
+  for_each_expression(*reduction, [&](Expr& expr) {
+    if (expr.kind == Expr::Kind::name) rename(expr.name);
+    if (expr.kind == Expr::Kind::reduce) std::ranges::for_each(expr.inames, rename);
+  });
+  for (const std::string& text : kernel.domains) {
+    const DomainText domain = read_domain(text, kernel.name);
+    for (const std::string& other : domain.inames)
+      for (const auto& [iname, copy] : copies)
+        if (is_among(domain.names, iname) && runs_over(*reduction, {other}))
+          refuse(kernel, "the values of \"{}\" depend on \"{}\": duplicate both in {}", other, iname, changed.id);
+  }
+  return finished(std::move(result));
+}
+
 }  // namespace megalith::loop

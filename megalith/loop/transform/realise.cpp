@@ -4,7 +4,9 @@
 //                       g.0: part[t, k] = e, in each block; then, behind a barrier over all blocks, y[t] = sum(k, part[t, k]);
 //                       others: as accumulate() does it
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <set>
 
 #include "megalith/loop/parallel.h"
 #include "megalith/loop/stages.h"
@@ -49,24 +51,28 @@ std::optional<DealtOut> find_dealt_out(Kernel& kernel) {
   return found;
 }
 
-// The same with the iname used by that one reduction alone: by a copy, if others use it, too.
+// The same with the iname used by that one reduction alone: by a copy, if others use it, too. What else is dealt out of the
+// reduction is copied with it: the values of one may depend on the other.
 Kernel with_own_iname(const Kernel& kernel, DealtOut& what) {
   Kernel result = kernel;
   bool is_shared = false;
+  std::vector<std::string> inames;
   for (size_t i = 0; i < result.instructions.size(); ++i) {
     size_t number = 0;
     is_shared |= is_among(result.instructions[i].within, what.iname);
     for_each_expression(result.instructions[i], [&](const Expr& expr) {
-      const bool is_other = i != what.instruction || number != what.number;
-      is_shared |= is_other && expr.kind == Expr::Kind::reduce && is_among(expr.inames, what.iname);
-      ++number;
+      const bool is_it = i == what.instruction && number++ == what.number;
+      if (is_it) inames = expr.inames;
+      is_shared |= !is_it && expr.kind == Expr::Kind::reduce && is_among(expr.inames, what.iname);
     });
   }
   if (!is_shared) return result;
-  const Instruction& before = kernel.instructions[what.instruction];
-  const std::string copy = free_name(kernel, what.iname + "_r");
-  result = duplicate_inames(kernel, {{what.iname, copy}}, {before.id});
-  what.iname = copy;
+  std::map<std::string, std::string> copies;
+  std::set<std::string> taken;
+  for (const std::string& iname : inames)
+    if (axis_of(kernel, iname)) taken.insert(copies[iname] = free_name(kernel, iname + "_r", taken));
+  result = duplicate_in_reduction(kernel, copies, what.instruction, what.number);
+  what.iname = copies.at(what.iname);
   return result;
 }
 

@@ -70,6 +70,10 @@ void erase_instruction(Kernel& kernel, size_t at);
 Kernel split_with_argmax(const Kernel& kernel, const std::string& iname, int64_t factor, const std::string& outer,
                          const std::string& inner);
 
+/// duplicate_inames() in one reduction alone: expression number `which`, as for_each_expression() counts, of an instruction.
+Kernel duplicate_in_reduction(const Kernel& kernel, const std::map<std::string, std::string>& copies,
+                              size_t instruction, size_t which);
+
 /// Ends a transformation: inames that nothing uses go; `within` is in the domains' order; types and shapes of what is new
 /// are inferred; names are checked.
 Kernel finished(Kernel kernel);
