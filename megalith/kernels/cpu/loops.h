@@ -3,7 +3,7 @@
 // Freestanding, as prelude.h.
 #pragma once
 
-#include "megalith/kernels/cpu/prelude.h"
+#include "megalith/kernels/inside.h"
 
 namespace megalith::kernels {
 
@@ -26,8 +26,8 @@ inline f32 smaller(f32 a, f32 b) { return a < b || a != a ? a : b; }
 
 // ---- what data decides ---------------------------------------------------------------------------
 
-/// The first of a call that is wrong: a subscript that is not below `extent`, or (extent -1) a divisor that is 0. Nothing is read
-/// or written outside meanwhile. The caller has set `found` to 0, and looks at it afterwards.
+/// The first of a call that is wrong: a subscript that is not below `extent`, or (kNoExtent) a divisor that is 0. The caller has
+/// set `found` to 0, and looks at it afterwards.
 struct LoopFault {
   u32 found, check;
   i64 value, extent;
@@ -47,27 +47,6 @@ inline void note_fault(FaultNote note, u32 check, i64 value, i64 extent) {
   note.fault->value = value;
   note.fault->extent = extent;
 }
-/// Whether 0 <= value < extent; if not, that is a fault. For what would be written elsewhere.
-MEGALITH_INLINE inline bool is_inside(FaultNote note, i64 value, i64 extent, u32 check) {
-  if (static_cast<u64>(value) < static_cast<u64>(extent)) return true;
-  note_fault(note, check, value, extent);
-  return false;
-}
-/// A subscript to read at: `value`, or 0 if that is a fault.
-MEGALITH_INLINE inline i64 inside(FaultNote note, i64 value, i64 extent, u32 check) {
-  return is_inside(note, value, extent, check) ? value : 0;
-}
-/// Whether a divisor is not 0; if it is, that is a fault.
-MEGALITH_INLINE inline bool is_nonzero(FaultNote note, i64 value, u32 check) {
-  if (value != 0) return true;
-  note_fault(note, check, 0, -1);
-  return false;
-}
-/// What is divided by: `value`, or 1 if that is a fault.
-MEGALITH_INLINE inline i64 nonzero(FaultNote note, i64 value, u32 check) {
-  return is_nonzero(note, value, check) ? value : 1;
-}
-
 /// Folds `step` over begin <= k < end, in order.
 template <class T, class Step>
 MEGALITH_INLINE inline T fold(T first, i64 begin, i64 end, Step step) {

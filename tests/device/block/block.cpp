@@ -52,7 +52,7 @@ void run_body(u32, const Frame& frame) {
     }
   }
   inputs_are_ready(epoch);
-  if (i == body.fault_in) demand(inside({&frame.head.index}, i64{100} + thread(), i64{100}, body.index) == 0);
+  if (i == body.fault_in) demand(inside(FaultNote{&frame.head.index}, i64{100} + thread(), i64{100}, body.index) == 0);
   RingPlace ring = frame.ring;
   for (u32 c = 0; c < body.num_chunks; ++c) {
     barrier_wait(&ring_barriers().full[ring.slot], ring.parity);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "megalith/kernels/cuda/pipeline/ll_buffer.cuh"
+#include "megalith/kernels/inside.h"
 #include "megalith/runtime/protocol.h"
 
 namespace megalith::kernels {
@@ -28,16 +29,9 @@ inline void note_fault(FaultNote note, u32 check, i64 value, i64 extent) {
   store_relaxed(const_cast<u32*>(abort_word()), static_cast<u32>(runtime::kAbortFault));
 }
 
-inline bool is_inside(FaultNote note, i64 value, i64 extent, u32 check) {
-  if (static_cast<u64>(value) < static_cast<u64>(extent)) [[likely]]
-    return true;
-  note_fault(note, check, value, extent);
-  return false;
-}
-inline i64 inside(FaultNote note, i64 value, i64 extent, u32 check) {
-  return is_inside(note, value, extent, check) ? value : 0;
-}
-/// The same where 32 bits are enough for both.
+static_assert(kNoExtent == runtime::kDivides);
+
+/// inside() where 32 bits are enough for both.
 inline int inside_32(FaultNote note, int value, int extent, u32 check) {
   if (static_cast<u32>(value) < static_cast<u32>(extent)) [[likely]]
     return value;
@@ -52,19 +46,5 @@ inline int inside_of_row(const Args& args, i64 row, int value, int extent, u32 c
   if (row < args.T) note_fault(args.faults, check, value, extent);
   return 0;
 }
-/// Whether a divisor is not 0; if it is, that is a fault.
-template <class T>
-inline bool is_nonzero(FaultNote note, T value, u32 check) {
-  if (value != 0) [[likely]]
-    return true;
-  note_fault(note, check, 0, runtime::kDivides);
-  return false;
-}
-/// What is divided by: `value`, or 1 if that is a fault.
-template <class T>
-inline i64 nonzero(FaultNote note, T value, u32 check) {
-  return is_nonzero(note, value, check) ? value : 1;
-}
-inline f32 nonzero(FaultNote note, f32 value, u32 check) { return is_nonzero(note, value, check) ? value : 1.0f; }
 
 }  // namespace megalith::kernels
