@@ -85,14 +85,16 @@ void after_fork() {
   nb::set_leak_warnings(false);
 }
 
+// While the interpreter ends, what a call fails with is that end: an engine that was closed under it, for example.
 void translate(const std::exception_ptr& pointer, void*) {
+  const auto end_thread = [] { PyErr_SetNone(PyExc_SystemExit); };  // in silence
   try {
     std::rethrow_exception(pointer);
   } catch (const Interrupted& interrupted) {
-    if (interrupted.raised)
-      interrupted.raised->restore();
-    else
-      PyErr_SetNone(PyExc_SystemExit);  // which a thread ends with in silence
+    interrupted.raised ? interrupted.raised->restore() : end_thread();
+  } catch (...) {
+    if (!must_end()) throw;
+    end_thread();
   }
 }
 
