@@ -19,10 +19,10 @@ flags=(-std=c++20 -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=und
        -DMEGALITH_VERSION=\"fuzz\" -DMEGALITH_SOURCE_DIR=\".\" -I.)
 
 # What the targets need: all but the decoders, which would need the operators and the runtime.
-mapfile -t sources < <(grep -L '"megalith/model/decoder.h"' megalith/base/*.cpp megalith/loop/*.cpp megalith/graph/*.cpp megalith/model/*.cpp \
+mapfile -t sources < <(grep -LE '"megalith/model/(decoder|draft_model)\.h"' megalith/base/*.cpp megalith/loop/*.cpp megalith/loop/transform/*.cpp megalith/graph/*.cpp megalith/model/*.cpp \
   megalith/task/{bytes,json,json_text,stream_chunks}.cpp megalith/task/verify*.cpp \
   megalith/grammar/{choice,without_grammars}.cpp megalith/jit/{cache_entry,trust}.cpp megalith/runtime/{memory,topology}.cpp \
-  megalith/serve/{answer_parser,answer_syntax,api_error,call_object,call_parser,fields,generation_request,grammar_fields,http,http_answer_reader,http_reader,json_call_parser,json_scanner,json_text,sse_reader,stream_chunk,tool_fields,unsupported_fields,user_value,xml_call_parser}.cpp)
+  megalith/serve/{answer_parser,answer_syntax,api_error,call_object,call_parser,fields,generation_request,grammar_fields,http,http_answer_reader,http_reader,json_call_parser,json_scanner,json_text,llama_fields,sse_reader,stream_chunk,tool_fields,unsupported_fields,user_value,xml_call_parser}.cpp)
 export cxx cache build
 export flags_text="${flags[*]}"
 compile() {
@@ -37,6 +37,8 @@ compile() {
   fi
 }
 export -f compile
+objects=()  # of these alone: a source that is gone may have left one
+for source in "${sources[@]}"; do objects+=("$build/${source//\//_}.o"); done
 printf '%s\0' "${sources[@]}" | xargs -0 -P "$(nproc)" -I{} bash -c 'compile {}'
 
 seeds() {  # for one target, as a folder of files
@@ -63,7 +65,7 @@ for i, case in enumerate(json.load(open("tests/golden/chat.json"))["cases"]):
 failed=0
 for target in "${targets[@]}"; do
   $cache "$cxx" "${flags[@]}" -fsanitize=fuzzer-no-link -c "tests/fuzz/targets/$target.cpp" -o "$build/target_$target.o"
-  "$cxx" "${flags[@]}" -fsanitize=fuzzer "$build/target_$target.o" $build/megalith_*.o -lisl -lgmp -lpcre2-8 -lutf8proc -lpthread \
+  "$cxx" "${flags[@]}" -fsanitize=fuzzer "$build/target_$target.o" "${objects[@]}" -lisl -lgmp -lpcre2-8 -lutf8proc -lpthread \
     -o "$build/$target"
   seeds "$target"
   mkdir -p "$build/corpus/$target"
