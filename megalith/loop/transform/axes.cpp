@@ -148,10 +148,10 @@ Kernel vector_axis(const Kernel& kernel, const std::string& tensor, int axis) {
 Kernel separate_axis(const Kernel& kernel, const std::string& tensor, int axis) {
   const TensorArgument found = tensor_of_known_shape(kernel, tensor);
   const size_t which = axis_of(kernel, found, axis);
-  constexpr int64_t kMost = 64;
+  constexpr int64_t kMaxTensors = 64;
   const int64_t length = known_length(kernel, found, which, "so many tensors cannot be named");
-  if (length < 1 || length > kMost)
-    refuse(kernel, "axis {} of \"{}\" has {} elements, want 1 to {} tensors", axis, tensor, length, kMost);
+  if (length < 1 || length > kMaxTensors)
+    refuse(kernel, "axis {} of \"{}\" has {} elements, want 1 to {} tensors", axis, tensor, length, kMaxTensors);
   if (!found.storage.empty())
     refuse(kernel, "\"{}\" shares the memory \"{}\": `alias` comes behind this step", tensor, found.storage);
   // A tensor of one axis leaves tensors of one element.
