@@ -51,9 +51,16 @@ def milliseconds(call) -> float:
     return (time.perf_counter() - begin) * 1e3
 
 
+def percentile(values: list[float], percent: float) -> float:
+    """Between two of the sorted values on the line through them, as in `megalith bench`."""
+    at = percent / 100 * (len(values) - 1)
+    below = values[int(at)]
+    return below + (at - int(at)) * (values[min(int(at) + 1, len(values) - 1)] - below)
+
+
 def tell(what: str, values: list[float], more: str = "") -> None:
     values = sorted(values)
-    p50, p99 = values[len(values) // 2], values[min(len(values) - 1, len(values) * 99 // 100)]
+    p50, p99 = percentile(values, 50), percentile(values, 99)
     print(f"{what:12} p50 {p50:8.3f}  p99 {p99:8.3f}  most {values[-1]:8.3f}{more}", flush=True)
 
 
