@@ -107,8 +107,10 @@ OpenSchedule OpenSchedule::plain() const {
   OpenSchedule result = *this;
   result.schedule_ = loop::Schedule(schedule_.origin(), others_);
   result.first_names_.clear();
+  const OpenSchedule without_steps = result;
   const std::map<std::string, std::string> aliases = loop::step_aliases();
-  for (const std::string& step : schedule_.steps()) {
+  for (size_t i = 0; i < schedule_.steps().size(); ++i) {
+    const std::string& step = schedule_.steps()[i];
     std::istringstream words(step);
     std::string word, what;
     words >> word >> what;
@@ -116,7 +118,13 @@ OpenSchedule OpenSchedule::plain() const {
     const bool is_of_arguments = word == "batch" || word == "fix" || word == "fuse";
     const loop::TensorArgument* tensor = result.kernel().find_tensor(what);
     const bool is_of_argument = tensor && tensor->role != Role::temporary && kArgumentSteps.contains(word);
-    if (is_of_arguments || is_of_argument) result = result.then(step);
+    if (!is_of_arguments && !is_of_argument) continue;
+    try {
+      result = result.then(step);
+    } catch (const UserError&) {  // it rests on steps before it: subscripts have one value each behind a `peel`
+      result = without_steps;
+      for (size_t before = 0; before <= i; ++before) result = result.then(schedule_.steps()[before]);
+    }
   }
   return result;
 }

@@ -369,6 +369,9 @@ def test_axes_of_arguments_are_the_callers(target, place):
     np.testing.assert_array_equal(host(turned(place(np.stack([x, y])))), x - 2 * y)
     for changed in (separate, turned, kernel.vector_axis("xy", 1)):
         assert "right" in str(changed.check(n=37, target=target))
+    rows = loop.kernel("input a: [2, 2]\noutput c: [2]\n{ [i, k] : 0 <= i < 2 and 0 <= k < 2 }\nc[i] = sum(k, a[i, k])")
+    rows = rows.apply("peel i -> i_last where i >= 1").separate_axis("a", 0)
+    assert "right" in str(rows.check(target=target))
     with pytest.raises(megalith.UserError, match='takes .* of axis 0 of "xy", which has several values'):
         kernel.fix("n", 4).separate_axis("xy", 0)
 

@@ -38,6 +38,13 @@ int64_t known_length(const Kernel& kernel, const TensorArgument& tensor, size_t 
   return *length;
 }
 
+void check_is_vector(const Kernel& kernel, const TensorArgument& tensor, int axis) {
+  const int64_t length = known_length(kernel, tensor, axis_of(kernel, tensor, axis), "a vector has 2, 4, 8 or 16");
+  if (length != 2 && length != 4 && length != 8 && length != 16)
+    refuse(kernel, "axis {} of \"{}\" has {} elements: a vector has 2, 4, 8 or 16 (`split_axis` makes one)", axis,
+           tensor.name, length);
+}
+
 // The one value that a subscript has at all points of its place, if that is one of those below `length`.
 std::optional<int64_t> only_value(const Domains& domains, const Expr& at, int64_t length, const Place& place) {
   if (const auto number = constant_value(at)) return number;
@@ -133,11 +140,7 @@ Kernel split_axis(const Kernel& kernel, const std::string& tensor, int axis, int
 
 Kernel vector_axis(const Kernel& kernel, const std::string& tensor, int axis) {
   const TensorArgument& found = tensor_of_known_shape(kernel, tensor);
-  const size_t which = axis_of(kernel, found, axis);
-  const int64_t length = known_length(kernel, found, which, "a vector has 2, 4, 8 or 16");
-  if (length != 2 && length != 4 && length != 8 && length != 16)
-    refuse(kernel, "axis {} of \"{}\" has {} elements: a vector has 2, 4, 8 or 16 (`split_axis` makes one)", axis,
-           tensor, length);
+  check_is_vector(kernel, found, axis);
   std::vector<int> order;
   for (int i = 0; i < static_cast<int>(found.shape.size()); ++i)
     if (i != axis) order.push_back(i);
@@ -213,13 +216,12 @@ Kernel tag_axes(const Kernel& kernel, const std::string& tensor, const std::vect
     }
   }
   if (vectors.size() > 1) refuse(kernel, "\"{}\" has two vector axes, want one at most", tensor);
-  Kernel result = kernel;
-  for (const int axis : vectors) result = vector_axis(result, tensor, axis);  // whose length is looked at
+  for (const int axis : vectors) check_is_vector(kernel, tensor_of(kernel, tensor), axis);
   std::vector<int> order;
   for (const auto& [level, axis] : by_level) order.insert(order.begin(), axis);
   order.insert(order.end(), vectors.begin(), vectors.end());
   order.insert(order.end(), separate.begin(), separate.end());
-  result = permute_axes(kernel, tensor, order);
+  Kernel result = permute_axes(kernel, tensor, order);
   std::vector<std::string> left = {tensor};
   for (size_t i = 0; i < separate.size(); ++i) {
     std::vector<std::string> parts;
