@@ -63,17 +63,15 @@ class QueryTile {
     for (int at = team() * kOfTeam; at < key_ring.request.count; at += attention::kTeams * kOfTeam) {
       const u32 tile = key_ring.tiles + static_cast<u32>(at / kKeys),
                 tiles = tiles_of_keys(key_ring.request.count - at);
-#pragma unroll
-      for (u32 i = 0; i < kTeamTiles; ++i)
-        if (i < tiles)
-          while (!all_of_warp(barrier_passed(&key_ring.full[key_slot(tile + i)], key_parity(tile + i)))) {}
-      fence_writes_before_multiply();
       // The first token has the fewest keys.
       const bool has_queries = warpgroup() * 64 < tokens() * kHeads,
                  is_masked = at + kOfTeam - 1 > attended_tile().first;
 #pragma unroll
       for (u32 i = 0; i < kTeamTiles; ++i) {
         if (i >= tiles) break;
+        // One after the other: so the copy warp is ahead by all tiles that nobody multiplies.
+        while (!all_of_warp(barrier_passed(&key_ring.full[key_slot(tile + i)], key_parity(tile + i)))) {}
+        fence_writes_before_multiply();
         const u32 slot = key_slot(tile + i);
         if (has_queries) {
           const u32 keys = QueryTile::keys() + slot * kSlotBytes;

@@ -60,33 +60,44 @@ inline void copy_keys_of(const KeysRequest& request, u32& tile) {
   static_assert(kWarpLanes % kKeys == 0 && kKeys % 8 == 0 && 8 % kRows == 0);
   // Asked once, where nobody wants the registers.
   const int mine = lane(), row = mine / kAcross, piece = mine % kAcross;
+  // Of so many pages from first_page on, each lane has one: a load for each tile would stand behind the copies before it.
+  int first_page = -kWarpLanes, page = 0;
   // Past the last position zeros come, since a weight of 0 takes no value that is none.
   const auto place_of = [&](int at) {
-    const int position = min(at + mine, request.count - 1), number = position / request.page_positions,
-              page = inside_32(request.faults, request.pages[number], request.num_pages, request.check);
-    return page * request.page_positions + (position - number * request.page_positions);
+    const int position = min(at + mine, request.count - 1), number = position / request.page_positions;
+    if (any_of_warp(number >= first_page + kWarpLanes)) {
+      first_page = __shfl_sync(0xffffffffu, number, 0);
+      const int looked_up = min(first_page + mine, (request.count - 1) / request.page_positions);
+      page = inside_32(request.faults, request.pages[looked_up], request.num_pages, request.check);
+    }
+    return __shfl_sync(0xffffffffu, page, number - first_page) * request.page_positions +
+           (position - number * request.page_positions);
   };
   const bf16 *const keys = request.keys + piece * 8, *const values = request.values + piece * 8;
   const u32 ring = shared_address(shared_area()) + static_cast<u32>(piece * attention::kLeading + row * 16),
             stride = static_cast<u32>(request.position_stride);
-  int place = 0;
+  int place = place_of(0);
 #pragma unroll 1
   for (int at = 0; at < request.count; at += kKeys, tile = after_tiles(tile, 1)) {
-    if (at % kWarpLanes == 0) place = place_of(at);
     const u32 slot = key_slot(tile), to = ring + slot * 2 * kTileBytes;
     while (!all_of_warp(barrier_passed(&key_ring.empty[slot], key_parity(tile) ^ 1))) {}
+    // All of them before the first copy: a row at a time each copy would wait for what a lane tells the others.
+    u64 from[kKeys / kRows];
+#pragma unroll
+    for (int i = 0; i < kKeys / kRows; ++i)
+      from[i] = u64{static_cast<u32>(__shfl_sync(0xffffffffu, place, at % kWarpLanes + i * kRows + row))} * stride;
 #pragma unroll
     for (int first = 0; first < kKeys; first += kRows) {
-      const u64 from = u64{static_cast<u32>(__shfl_sync(0xffffffffu, place, at % kWarpLanes + first + row))} * stride;
       const u32 bytes = at + first + row < request.count ? 16 : 0,
                 to_row = to + static_cast<u32>(first / 8 * kEightBytes + first % 8 * 16);
 #pragma unroll
       for (int i = 0; i < kPieces; i += kAcross) {
-        copy_begin(to_row + i * attention::kLeading, keys + from + i * 8, bytes);
-        copy_begin(to_row + kTileBytes + i * attention::kLeading, values + from + i * 8, bytes);
+        copy_begin(to_row + i * attention::kLeading, keys + from[first / kRows] + i * 8, bytes);
+        copy_begin(to_row + kTileBytes + i * attention::kLeading, values + from[first / kRows] + i * 8, bytes);
       }
     }
     copies_arrive(&key_ring.full[slot]);
+    if ((at + kKeys) % kWarpLanes == 0) place = place_of(at + kKeys);
   }
 }
 template <int kRuns = attention::kMaxTileValues / attention::kRunValues>
