@@ -89,10 +89,12 @@ std::string write_run_task(const std::vector<graph::LoweredKernel>& kernels, Lev
     for (size_t i = 0; i < statements.size(); ++i) choice += fmt::format("    case {}: {}\n", i, statements[i]);
     choice = "  switch (body) {\n" + choice + "  }\n";
   }
+  // Bodies that join the worker do so through it.
   return fmt::format(R"(// Chooses the body of a task.
-static void run_task({}u32 body, [[maybe_unused]] const Task& task) {{
+{} void run_task({}u32 body, [[maybe_unused]] const Task& task) {{
 {}}}
 )",
+                     worker == Level::block ? "__forceinline__ static" : "static",
                      worker == Level::block ? "[[maybe_unused]] " : "", choice);
 }
 
@@ -151,7 +153,7 @@ extern "C" __global__ void __launch_bounds__(megalith::kernels::kBlockThreads, 1
   using namespace megalith;
   runtime::worker_run(
       launch, blockIdx.x,
-      [](runtime::u32 body, const runtime::Frame& frame) { kernels::run_task(body, frame); },
+      [](runtime::u32 body, const runtime::Frame& frame) MEGALITH_INLINE { kernels::run_task(body, frame); },
       [](const runtime::Frame& frame) { kernels::look_ahead(frame.body, frame); });
 }
 

@@ -364,7 +364,7 @@ inline Go gate_pass(const Launch& launch, WorkerStatus& status, u32 iteration) {
 /// P0, P2 and P3, by the compute warps, until num_iterations are done, W4 stops the loop, or W2 aborts the run. All that
 /// a thread keeps while a body runs is how many tasks were done: registers are the bodies'.
 template <class RunTask>
-inline WorkerState compute_warps_run(const Launch& launch, RunTask run_task) {
+MEGALITH_INLINE inline WorkerState compute_warps_run(const Launch& launch, RunTask run_task) {
   const bool speaks = kernels::thread() == 0;
 #pragma unroll 1
   for (u32 done = 0;; ++done) {
@@ -417,7 +417,7 @@ inline WorkerState compute_warps_run(const Launch& launch, RunTask run_task) {
 /// All threads of block number `block` call it. `run_task(body, frame)` chooses the body and runs it, `look_ahead(frame)`
 /// is what they can fetch before their turn.
 template <class RunTask, class LookAhead>
-inline void worker_run(const Launch& launch, u32 block, RunTask run_task, LookAhead look_ahead) {
+MEGALITH_INLINE inline void worker_run(const Launch& launch, u32 block, RunTask run_task, LookAhead look_ahead) {
   // A cluster may have a block more than there are workers.
   if (kernels::kHasPartners && block >= launch.num_workers) return;
   if (kernels::thread() == 0) {

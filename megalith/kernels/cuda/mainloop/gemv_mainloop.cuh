@@ -206,7 +206,8 @@ class GroupMultiplier {
   }
   /// The sums of a group, to where the warp's are.
   void put(const f32 (&d)[4], bool adds) {
-    const u32 t4 = threadIdx.x % 4;
+    // A kernel for prompts would keep it from the first task on, and has no register for that.
+    const u32 t4 = (kWorkerConfig.table_rows > 128 ? static_cast<u32>(lane()) : threadIdx.x) % 4;
     if constexpr (kSlices == 2) {
       // Rows 0-7 of the tile are slice 0, whose activations are the even columns; rows 8-15 slice 1, the odd ones.
       put_sum(t4 < rows_, to_ + t4 * stride_, d[0] + d[3], adds);
