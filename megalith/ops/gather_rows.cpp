@@ -21,7 +21,8 @@ graph::Operator gather_rows() {
              .applies =
                  [](const graph::BodyQuery& q) {
                    const DType x = q.dtypes.at("x");
-                   return (dtype_is_half(x) || x == DType::f32) && dtype_is_half(q.dtypes.at("y")) &&
+                   const DType y = q.dtypes.at("y");
+                   return (dtype_is_half(x) || x == DType::f32) && (dtype_is_half(y) || y == DType::f32) &&
                           q.sizes.at("H") % 2 == 0;
                  },
              .exchanged = {"x", "y"}})

@@ -29,15 +29,23 @@ int cast_intermediate(graph::Graph& graph, const Goal& goal) {
   if (!goal.is_gpu()) return 0;
   int times = 0;
   const Uses uses(graph);
+  const auto cast = [&](TensorId id, const graph::Node& maker, DType dtype) {
+    graph.set_dtype(id, dtype);
+    graph.remember({"cast_intermediate", maker.name, maker.op->name, graph.tensor(id).num_elements() * 4});
+    ++times;
+  };
   for (TensorId id = 0; id < static_cast<TensorId>(graph.tensors().size()); ++id) {
     const Tensor& tensor = graph.tensor(id);
     if (tensor.dtype != DType::f32 || tensor.shape.size() != 2 || tensor.shape[0].size > stream::kMaxWideRows) continue;
     const graph::Node* maker = uses.maker(id);
     const std::optional<DType> dtype = multiplied_by(graph, uses, id);
     if (!maker || !dtype) continue;
-    graph.set_dtype(id, *dtype);
-    graph.remember({"cast_intermediate", maker->name, maker->op->name, tensor.num_elements() * 4});
-    ++times;
+    cast(id, *maker, *dtype);
+    // The rows that these were picked of, if nobody else reads them.
+    if (maker->op->name != "gather_rows") continue;
+    const TensorId all = operand(*maker, "x");
+    const graph::Node* const before = uses.only_maker(all);
+    if (before && graph.tensor(all).dtype == DType::f32) cast(all, *before, *dtype);
   }
   return times;
 }

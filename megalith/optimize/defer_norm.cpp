@@ -37,9 +37,9 @@ std::optional<Maker> maker_of(const Uses& uses, TensorId x) {
 
 struct Deferral {
   Node norm;
-  TensorId x;          // the rows that have a norm in parts
-  int64_t columns;     // whose squares are one sum
-  bool behind_gather;  // the norm is of some of those rows, and stays
+  TensorId x;       // the rows that have a norm in parts
+  int64_t columns;  // whose squares are one sum
+  bool stays;       // the norm: it is of some of those rows, or a largest column is looked for behind it
 };
 
 class NormDeferral {
@@ -53,13 +53,13 @@ class NormDeferral {
     if (!maker || !maker_has_body(*maker)) return false;
     std::vector<Node> products;
     const TensorId y = operand(d_.norm, "y");
-    if (!d_.behind_gather) {
+    if (!d_.stays) {
       if (!uses.all_read_as(y, "linear", "x")) return false;
       for (const Use& use : uses.readers(y)) products.push_back(graph_.nodes()[use.node]);
       if (!std::ranges::all_of(products, [&](const Node& product) { return product_has_body(product); })) return false;
     }
     replace_maker(*maker);
-    if (!d_.behind_gather) graph_.erase(d_.norm.name);
+    if (!d_.stays) graph_.erase(d_.norm.name);
     for (const Node& product : products) replace_product(product);
     return true;
   }
@@ -136,6 +136,16 @@ class NormDeferral {
   TensorId copy_ = -1, squares_ = -1;
 };
 
+// The head, whose product looks for the largest column by itself (fuse_argmax), and takes rows as they are for that.
+bool is_searched(const Graph& graph, const Uses& uses, TensorId normed) {
+  return std::ranges::any_of(uses.readers(normed), [&](const Use& use) {
+    const Node& product = graph.nodes()[use.node];
+    if (product.op->name != "linear") return false;
+    const auto readers = uses.readers(operand(product, "y"));
+    return std::ranges::any_of(readers, [&](const Use& of) { return graph.nodes()[of.node].op->name == "argmax"; });
+  });
+}
+
 std::optional<Deferral> deferral_of(const Graph& graph, const Uses& uses, const Node& norm) {
   TensorId x = operand(norm, "x");
   const Node* gather = uses.maker(x, "gather_rows");
@@ -144,7 +154,7 @@ std::optional<Deferral> deferral_of(const Graph& graph, const Uses& uses, const 
   if (rows.dtype != DType::f32) return std::nullopt;
   const auto columns = squares_columns(rows.shape[0].size, rows.shape[1].size);
   if (!columns || graph.tensor(operand(norm, "weight")).shape.size() != 1) return std::nullopt;
-  return Deferral{norm, x, *columns, gather != nullptr};
+  return Deferral{norm, x, *columns, gather != nullptr || is_searched(graph, uses, operand(norm, "y"))};
 }
 
 }  // namespace

@@ -8,6 +8,10 @@
 
 namespace megalith::optimize {
 
+/// f(x)[rows] = f(x[rows]) where row t of f(x) is made of row t of x: of a prompt's tokens those behind the last layer's keys count
+/// only if something is drawn behind them. Where that saves enough of the rows.
+int gather_first(graph::Graph& graph, const Goal& goal);
+
 /// What only tensor cores read is of 16 bits, as their other operand is: the precision policy. What is added up stays f32.
 int cast_intermediate(graph::Graph& graph, const Goal& goal);
 

@@ -41,6 +41,8 @@ const Node* Uses::maker(TensorId tensor, const std::string& op) const {
   return node && node->op->name == op ? node : nullptr;
 }
 
+const Node* Uses::only_maker(TensorId tensor) const { return readers(tensor).size() == 1 ? maker(tensor) : nullptr; }
+
 const Node* Uses::only_maker(TensorId tensor, const std::string& op) const {
   return readers(tensor).size() == 1 ? maker(tensor, op) : nullptr;
 }

@@ -23,7 +23,8 @@ class Uses {
   const graph::Node* maker(graph::TensorId tensor) const;
   /// The same if it has this operator.
   const graph::Node* maker(graph::TensorId tensor, const std::string& op) const;
-  /// The same if, besides, the tensor is read once.
+  /// The same of either if, besides, the tensor is read once.
+  const graph::Node* only_maker(graph::TensorId tensor) const;
   const graph::Node* only_maker(graph::TensorId tensor, const std::string& op) const;
   /// Whether all readers take it as operand `operand` of a node with operator `op`; false if there are none.
   bool all_read_as(graph::TensorId tensor, const std::string& op, const std::string& operand) const;

@@ -161,7 +161,7 @@ TEST(FuseEpilogueLimits, RulesAreSwitchedOffByName) {
   }
   const test::EnvironmentVariable wrong("MEGALITH_DISABLE", "fuse_epilog");
   EXPECT_THAT(test::message_of<UserError>([&] { optimize(g, "cuda"); }),
-              HasSubstr("MEGALITH_DISABLE names \"fuse_epilog\", and there is no such rule: want cast_intermediate, "));
+              HasSubstr("MEGALITH_DISABLE names \"fuse_epilog\", and there is no such rule: want gather_first, "));
 }
 
 // All layers of a model share the derived operator, and so its kernel.

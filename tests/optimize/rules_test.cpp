@@ -222,6 +222,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Shape{.rows = 4, .biases = true, .head_norms = true, .dtype = DType::f16},
                       Shape{.rows = 16, .biases = false, .head_norms = false, .dtype = DType::f16},
                       Shape{.rows = 68, .biases = false, .head_norms = false, .is_parallel = true},
+                      Shape{.rows = 132, .biases = true, .head_norms = true, .samples = 3},
+                      Shape{.rows = 20, .biases = false, .head_norms = false, .samples = 1, .is_parallel = true},
                       Shape{.rows = 1, .biases = true, .head_norms = false, .quant_columns = 32},
                       Shape{.rows = 4, .biases = false, .head_norms = true, .quant_columns = 64},
                       Shape{.rows = 16, .biases = false, .head_norms = true, .quant_columns = 32}),
