@@ -218,14 +218,21 @@ TEST(CudaBuffers, WithRoomForAFewTextsToo) {
   }
 }
 
-TEST(CudaBuffers, WithRoomForManyRowsToo) {
+// Each by itself: half of a minute is compilation.
+class CudaBuffersOfManyRows : public ::testing::TestWithParam<std::pair<int64_t, int64_t>> {};
+INSTANTIATE_TEST_SUITE_P(Rooms, CudaBuffersOfManyRows,
+                         ::testing::Values(std::pair<int64_t, int64_t>(16, 1), std::pair<int64_t, int64_t>(64, 1),
+                                           std::pair<int64_t, int64_t>(128, 1), std::pair<int64_t, int64_t>(208, 1),
+                                           std::pair<int64_t, int64_t>(256, 4), std::pair<int64_t, int64_t>(512, 4),
+                                           std::pair<int64_t, int64_t>(64, 32)),
+                         [](const auto& room) {
+                           return fmt::format("{}RowsOf{}", room.param.first, room.param.second);
+                         });
+TEST_P(CudaBuffersOfManyRows, AreTheCpus) {
   MEGALITH_SKIP_IF(testing::missing_gpu());
-  for (const auto& [rows, requests] :
-       {std::pair<int64_t, int64_t>(16, 1), {64, 1}, {128, 1}, {208, 1}, {256, 4}, {512, 4}, {64, 32}}) {
-    const Model model(kStoryteller, false, rows, requests);
-    ASSERT_TRUE(testing::streams_all_products(*model.graph));
-    expect_same_buffers(model);
-  }
+  const Model model(kStoryteller, false, GetParam().first, GetParam().second);
+  ASSERT_TRUE(testing::streams_all_products(*model.graph));
+  expect_same_buffers(model);
 }
 
 /// A prompt that fills an iteration.
