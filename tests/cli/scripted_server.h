@@ -44,17 +44,14 @@ class ScriptedServer {
     void begin() {
       send("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n");
     }
-    void event(const std::string& data) {
-      char size[32];
-      std::snprintf(size, sizeof size, "%zx\r\n", data.size() + 8);
-      send(size + ("data: " + data) + "\n\n\r\n");
-    }
+    void event(const std::string& data) { send(chunk(data)); }
     /// A token's event; `count`: of the answer's tokens so far, as servers say it in each event if they are asked to.
     void token(int count = 0, const char* finish = "null") {
       event(R"({"choices":[{"index":0,"text":" x","finish_reason":)" + std::string(finish) + "}]" +
             (count > 0 ? R"(,"usage":{"prompt_tokens":9,"completion_tokens":)" + std::to_string(count) + "}}" : "}"));
     }
-    void end() { event("[DONE]"), send("0\r\n\r\n"); }
+    /// In one piece: whoever saw the last event before the end would take another connection for its next request.
+    void end() { send(chunk("[DONE]") + "0\r\n\r\n"); }
     void answer(const std::string& status, const std::string& headers, const std::string& text) {
       send("HTTP/1.1 " + status + "\r\n" + headers + "Content-Length: " + std::to_string(text.size()) + "\r\n\r\n" +
            text);
@@ -64,6 +61,12 @@ class ScriptedServer {
     bool is_closed = false;
 
    private:
+    static std::string chunk(const std::string& data) {
+      char size[32];
+      std::snprintf(size, sizeof size, "%zx\r\n", data.size() + 8);
+      return size + ("data: " + data) + "\n\n\r\n";
+    }
+
     int socket_;
   };
   using Script = std::function<void(Turn& turn)>;
