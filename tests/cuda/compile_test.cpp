@@ -536,6 +536,13 @@ TEST(CudaResources, AreReadFromTheAssemblersReport) {
   EXPECT_EQ(found.text(),
             "72 registers, 320 bytes of shared memory, 48 bytes of stack, 12 bytes of spills in "
             "megalith_worker");
+  EXPECT_EQ(
+      jit::parse_resources("ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are "
+                           "serialized due to wgmma "
+                           "pipeline crossing function boundary at a function call in the function 'megalith_worker'\n"
+                           "ptxas info    : Used 96 registers, used 1 barriers, 320 bytes smem\n")
+          .text(),
+      "96 registers, 320 bytes of shared memory, 0 bytes of stack, no spills, tensor cores multiply one by one");
 }
 
 TEST(CudaLibraries, SayWhereTheyWereLookedFor) {

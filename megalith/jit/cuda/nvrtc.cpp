@@ -72,8 +72,9 @@ std::string KernelResources::text() const {
   std::string spilled;
   for (const auto& [function, bytes] : spills)
     spilled += fmt::format("{}{} bytes of spills in {}", spilled.empty() ? "" : ", ", bytes, function);
-  return fmt::format("{} registers, {} bytes of shared memory, {} bytes of stack, {}", registers, shared_bytes,
-                     stack_bytes, spilled.empty() ? "no spills" : spilled);
+  return fmt::format("{} registers, {} bytes of shared memory, {} bytes of stack, {}{}", registers, shared_bytes,
+                     stack_bytes, spilled.empty() ? "no spills" : spilled,
+                     multiplies_one_by_one ? ", tensor cores multiply one by one" : "");
 }
 
 // The assembler says "Used 72 registers", "48 bytes stack frame", "8 bytes spill stores", ...: a number, then what of.
@@ -81,6 +82,7 @@ std::string KernelResources::text() const {
 KernelResources parse_resources(const std::string& log) {
   constexpr std::string_view kFunction = "Function properties for ";
   KernelResources resources;
+  resources.multiplies_one_by_one = log.find("wgmma.mma_async instructions are serialized") != std::string::npos;
   for (size_t at = 0; (at = log.find_first_of("0123456789", at)) != std::string::npos;) {
     const size_t end = std::min(log.find_first_not_of("0123456789", at), log.size());
     const std::string_view after = std::string_view(log).substr(end);

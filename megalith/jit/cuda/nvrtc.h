@@ -14,6 +14,8 @@ struct KernelResources {
   int registers = 0;  // per thread
   int shared_bytes = 0, stack_bytes = 0;
   std::map<std::string, int> spills;  // bytes stored and loaded, of the functions that do so
+  bool multiplies_one_by_one =
+      false;  // each wgmma waits for the one before it (ptxas C7510 and its like): several times slower
 
   std::string text() const;  // "72 registers, 320 bytes of shared memory, 48 bytes of stack, no spills"
 };
