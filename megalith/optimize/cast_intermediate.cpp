@@ -45,7 +45,8 @@ int cast_intermediate(graph::Graph& graph, const Goal& goal) {
     if (maker->op->name != "gather_rows") continue;
     const TensorId all = operand(*maker, "x");
     const graph::Node* const before = uses.only_maker(all);
-    if (before && graph.tensor(all).dtype == DType::f32) cast(all, *before, *dtype);
+    const Tensor& rows = graph.tensor(all);
+    if (before && rows.dtype == DType::f32 && rows.shape[0].size <= stream::kMaxWideRows) cast(all, *before, *dtype);
   }
   return times;
 }

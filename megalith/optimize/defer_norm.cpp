@@ -3,6 +3,7 @@
 #include "megalith/kernels/half_range.h"
 #include "megalith/kernels/row_blocks.h"
 #include "megalith/kernels/stream_layout.h"
+#include "megalith/kernels/stream_limits.h"
 #include "megalith/ops/stream_choices.h"
 #include "megalith/optimize/gates.h"
 #include "megalith/optimize/rules.h"
@@ -136,8 +137,9 @@ class NormDeferral {
   TensorId copy_ = -1, squares_ = -1;
 };
 
-// The head, whose product looks for the largest column by itself (fuse_argmax), and takes rows as they are for that.
+// The head, whose product of few enough rows looks for the largest column by itself (fuse_argmax), and takes them as they are.
 bool is_searched(const Graph& graph, const Uses& uses, TensorId normed) {
+  if (graph.tensor(normed).shape[0].size > stream::kTileRows) return false;
   return std::ranges::any_of(uses.readers(normed), [&](const Use& use) {
     const Node& product = graph.nodes()[use.node];
     if (product.op->name != "linear") return false;

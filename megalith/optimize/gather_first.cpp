@@ -110,13 +110,15 @@ class EarlyGather {
         return names.contains(reader.name) && rows_of(reader)->contains(use.operand);
       };
       if (readers.empty() || !std::ranges::all_of(readers, picks)) continue;
-      // Rows are picked of matrices of floats.
-      const auto is_matrix = [&](size_t i) {
-        const graph::Tensor& input = graph_.tensor(node.operands[i]);
-        return input.shape.size() == 2 && dtype_is_float(input.dtype);
+      // Rows are picked of matrices of floats that are written once, if at all, so whoever reads them sees the same.
+      const auto can_pick = [&](size_t i) {
+        const TensorId id = node.operands[i];
+        const graph::Tensor& input = graph_.tensor(id);
+        return input.shape.size() == 2 && dtype_is_float(input.dtype) &&
+               (input.kind == graph::TensorKind::constant || uses.maker(id));
       };
       const auto& rows = rows_of(node);
-      if (!rows || rows->empty() || !std::ranges::all_of(*rows, is_matrix)) continue;
+      if (!rows || rows->empty() || !std::ranges::all_of(*rows, can_pick)) continue;
       names.insert(node.name);
       moved_.insert(moved_.begin(), node);
     }
@@ -147,12 +149,9 @@ class EarlyGather {
 
   // In front of all that moves, so that nodes stay neighbours; behind what makes the rows.
   TensorId pick(TensorId all) {
-    size_t at = graph_.number_of(moved_[0].name);
-    for (size_t n = at; n < graph_.nodes().size(); ++n) {
-      const Node& node = graph_.nodes()[n];
-      if (const size_t output = output_of(node); output < node.operands.size() && node.operands[output] == all)
-        at = n + 1;
-    }
+    const Node* const maker = Uses(graph_).maker(all);
+    const size_t first = graph_.number_of(moved_[0].name),
+                 at = maker ? std::max(first, graph_.number_of(maker->name) + 1) : first;
     return graph_.insert(at, "gather_rows", fmt::format("{}.{}", gather_.name, graph_.tensor(all).name), {all, rows_},
                          {.dtypes = {{"y", graph_.tensor(all).dtype}}})[0];
   }

@@ -312,6 +312,16 @@ TEST(CudaCompile, TablesOfWholeHeadsSpillNothing) {
   }
 }
 
+// Of a prompt's last layer only rows that are sampled are left, so its kernel has bodies of both; and with room for many it has
+// grown beyond what the compiler inlines by itself.
+TEST(CudaCompile, PromptsWithRoomForManySequencesMultiplySideBySide) {
+  MEGALITH_SKIP_IF(testing::missing_compiler());
+  const graph::Graph graph = decoder_graph("shapes/Qwen3-8B", "cuda:sm_90a", 512, 64);
+  const graph::Schedule schedule = optimize::make_schedule(graph, "cuda:sm_90a");
+  const std::string source = codegen::emit_cuda(graph::lower(graph, schedule).kernels, "prompts", schedule.worker).text;
+  EXPECT_FALSE(jit::compile_cubin("prompts", source, "sm_90a").resources.multiplies_one_by_one);
+}
+
 // In int8 nothing spills either: many rows, which hold the most in registers, and one.
 TEST(CudaCompile, Int8SpillsNothing) {
   MEGALITH_SKIP_IF(testing::missing_compiler());

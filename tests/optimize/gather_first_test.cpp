@@ -26,6 +26,7 @@ struct PickedRows {
   int64_t rows = 160, samples = 2;
   bool is_read = false;     // the MLP's sum, by one more node
   bool is_written = false;  // which rows to pick, between
+  bool is_state = false;    // what is added to the MLP, and changes in between
 };
 
 // x + mlp(norm(x)), of which some rows are picked. What makes x looks at other rows, as attention does.
@@ -40,11 +41,16 @@ Graph picked_mlp(const PickedRows& shape) {
   };
   const TensorId gate = project("gate", normed, kInner, kWidth), up = project("up", normed, kInner, kWidth);
   const TensorId down = project("down", g.apply("silu_mul", "gated", {gate, up}), kWidth, kInner);
-  const TensorId sum = g.apply("add", "sum", {x, down});
+  TensorId other = x;
+  if (shape.is_state) {
+    other = g.state("other", DType::f32, {rows, kWidth});
+    g.apply("copy", "change", {x}, {.outputs = {{"y", other}}});
+  }
+  const TensorId sum = g.apply("add", "sum", {other, down});
   if (shape.is_written)
     g.apply("argmax", "choose", {g.state("scores", DType::f32, {samples, shape.rows})},
             {.outputs = {{"best", wanted}}});
-  if (shape.is_read) g.apply("copy", "other", {sum}, {.outputs = {{"y", g.state("seen", DType::f32, {rows, kWidth})}}});
+  if (shape.is_read) g.apply("copy", "look", {sum}, {.outputs = {{"y", g.state("seen", DType::f32, {rows, kWidth})}}});
   g.apply("gather_rows", "pick", {sum, wanted}, {.outputs = {{"y", g.state("result", DType::f32, {samples, kWidth})}}});
   return g;
 }
@@ -86,6 +92,7 @@ TEST(GatherFirst, LeavesAloneWhatOthersReadAndWhatIsNotWorthIt) {
     EXPECT_TRUE(changes({}, target));
     EXPECT_FALSE(changes({.is_read = true}, target));
     EXPECT_FALSE(changes({.is_written = true}, target));
+    EXPECT_FALSE(changes({.is_state = true}, target));
     EXPECT_FALSE(changes({.samples = 100}, target));
     EXPECT_FALSE(changes({.rows = 8}, target));
   }
