@@ -59,10 +59,11 @@ constexpr long long query_tile_bytes(long long d) {
   return staged > exchanged ? staged : exchanged;
 }
 
-/// What a task of whole rows works in.
+/// What a task of whole rows works in. Among tiles of queries rows that stand alone have parts of the block.
 [[maybe_unused]] constexpr long long whole_bytes(long long rows, long long heads, long long d, bool all_cached) {
-  if (all_cached && takes_query_tiles(rows, d)) return query_tile_bytes(d);
-  return kParts * part_bytes(all_cached ? rows_together(heads) * heads : heads, d);
+  const bool takes_tiles = all_cached && takes_query_tiles(rows, d);
+  const long long parts = kParts * part_bytes(all_cached && !takes_tiles ? rows_together(heads) * heads : heads, d);
+  return takes_tiles && query_tile_bytes(d) > parts ? query_tile_bytes(d) : parts;
 }
 
 /// Few rows have a way of their own: a whole block for each, with keys and values in registers. Longer heads have no

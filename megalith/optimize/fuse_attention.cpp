@@ -224,10 +224,9 @@ struct Append {
 class AttentionFusion {
  public:
   AttentionFusion(Graph& graph, const Goal& goal, const Block& block) : graph_(graph), goal_(goal), b_(block) {
-    const int64_t requests = graph.tensor(operand(b_.attention, "page_table")).shape[0].size;
-    form_ = b_.rows <= stream::kMaxRows                                          ? Form::parts
-            : b_.rows > stream::kWideRows || b_.rows >= kRowsOfPrompt * requests ? Form::whole_cached
-                                                                                 : Form::whole;
+    form_ = b_.rows <= stream::kMaxRows                                            ? Form::parts
+            : b_.rows > stream::kWideRows || b_.rows >= kRowsOfPrompt * requests() ? Form::whole_cached
+                                                                                   : Form::whole;
   }
 
   // `pending`: of the layer before; then of this one.
@@ -267,6 +266,7 @@ class AttentionFusion {
 
  private:
   bool normed() const { return b_.q_norm >= 0; }
+  int64_t requests() const { return graph_.tensor(operand(b_.attention, "page_table")).shape[0].size; }
   bool is_rounded(TensorId norm) const { return norm >= 0 && graph_.tensor(norm).kind == graph::TensorKind::constant; }
   // As many positions as attention looks at; tables of angles may go on, and where they do not, no row is behind them.
   int64_t positions() const { return std::min(b_.attention.sizes.at("S"), graph_.tensor(b_.cosine).shape[0].size); }
@@ -300,6 +300,9 @@ class AttentionFusion {
     NodeOptions options = {.sizes = {{"E", places()}, {"M", b_.per_group}, {"S", positions()}},
                            .attributes = {{"scale", b_.attention.attributes.at("scale")}}};
     if (normed()) options.attributes["eps"] = b_.eps;
+    // Of a kernel that shares its cache with others a text's bits depend on the load anyway.
+    if (form_ == Form::whole_cached && requests() > 1 && !graph_.tensor(operand(b_.attention, "k_cache")).any_layout)
+      options.attributes["alone"] = 1;
     if (form_ != Form::parts) {
       options.tile = {{"g", 1}, {"t", rows_of_task()}};
       options.outputs = {{"y", operand(b_.attention, "y")}};

@@ -43,10 +43,10 @@ class CudaDecoderSteps : public DecoderSteps {
       program_ = std::make_unique<runtime::CudaProgram>(graph_, kernel_, memory_.addresses(),
                                                         std::set<std::string>{"mailbox"});
       program_->set_num_iterations(1);
-      mail_ = runtime::PinnedMemory(64 * sizeof(runtime::MailRecord), "the mail");
+      mail_ = runtime::PinnedMemory(kRecords * sizeof(runtime::MailRecord), "the mail");
     }
     auto* const mailbox = program_->shared<runtime::Mailbox>("mailbox");
-    runtime::mailbox_init(mailbox, mail_.data<runtime::MailRecord>(), 64);
+    runtime::mailbox_init(mailbox, mail_.data<runtime::MailRecord>(), kRecords);
     each_state([&](const std::string& name) { program_->upload(name); });
     runtime::CudaLauncher(*program_, {.mailbox = mailbox}).run();
     each_state([&](const std::string& name) { program_->download(name); });
@@ -61,6 +61,8 @@ class CudaDecoderSteps : public DecoderSteps {
     const runtime::CudaContextGuard context(program_->ordinal());
     program_->download(graph_, activation, to);
   }
+  // Nobody takes them; a step wants room for all that 32 sequences may have to say.
+  static constexpr runtime::u32 kRecords = 1024;
   std::unique_ptr<runtime::CudaProgram> program_;
   runtime::PinnedMemory mail_;
 };
@@ -72,10 +74,12 @@ struct Model {
   DecoderOptions options;
   std::optional<graph::Graph> graph;
   engine::Request request{.prompt = {5}, .max_new_tokens = 24, .ignore_stop_tokens = true};
+  std::vector<engine::Request> others = {};  // beside it
 
   /// One row at a time, so that each step writes all of each buffer. `intermediate`: another size of it, of a random one.
   Model(const std::string& folder, bool random, int64_t rows = 1, int64_t requests = 1, int64_t intermediate = 0,
-        const std::string& architecture = "", int64_t quant_columns = 0, int64_t layers = 0, int64_t max_seq_len = 128)
+        const std::string& architecture = "", int64_t quant_columns = 0, int64_t layers = 0, int64_t max_seq_len = 128,
+        bool shares_caches = false)
       : config(config_read(folder)) {
     if (!architecture.empty()) config.architecture = architecture;
     if (intermediate > 0) config.intermediate_size = intermediate;
@@ -84,6 +88,7 @@ struct Model {
     options = {.max_rows = rows,
                .max_requests = requests,
                .max_seq_len = max_seq_len,
+               .shares_caches = shares_caches,
                .target = "cuda:sm_90a",
                .quant_columns = quant_columns};
     if (!random) {
@@ -100,7 +105,9 @@ struct Model {
     else
       memory.bind_random(*graph, 7);
     memory.bind_rope(*graph, config, options.max_seq_len);
-    engine::batch_block_fill(*graph, options, {}, {request}, memory);
+    std::vector<engine::Request> requests = {request};
+    requests.insert(requests.end(), others.begin(), others.end());
+    engine::batch_block_fill(*graph, options, {}, requests, memory);
   }
 };
 
@@ -235,10 +242,32 @@ TEST_P(CudaBuffersOfManyRows, AreTheCpus) {
   expect_same_buffers(model);
 }
 
+std::vector<int> prompt_of(int64_t length) {
+  std::vector<int> tokens = {5};
+  for (int64_t i = 1; i < length; ++i) tokens.push_back(static_cast<int>((i * 37 + 5) % 4001));
+  return tokens;
+}
 /// A prompt that fills an iteration.
-void fill(Model& model) {
-  for (int64_t i = 1; i < model.options.max_rows; ++i)
-    model.request.prompt.push_back(static_cast<int>((i * 37 + 5) % 4001));
+void fill(Model& model) { model.request.prompt = prompt_of(model.options.max_rows); }
+
+// Texts of a few tokens and of many go on, a row each, beside a prompt that is longer than an iteration. Kernels that work
+// in turns give such rows parts of a block, one alone tiles of queries.
+TEST(CudaBuffers, OfRowsThatStandAloneAreThoseOfTiles) {
+  MEGALITH_SKIP_IF(testing::missing_gpu());
+  std::deque<Model> models;
+  for (const bool shares_caches : {true, false}) {
+    Model& model = models.emplace_back(kStoryteller, false, 512, 8, 0, "", 0, 0, 1024, shares_caches);
+    model.request.prompt = prompt_of(700);
+    for (const int64_t length : {70, 3, 17, 1, 5, 26, 8}) {
+      model.others.push_back(model.request);
+      model.others.back().prompt = prompt_of(length);
+    }
+  }
+  CudaDecoderSteps found(*models[0].graph, "cuda", jit::cuda_device().num_multiprocessors),
+      wanted(*models[1].graph, "cuda", jit::cuda_device().num_multiprocessors);
+  models[0].bind(found);
+  models[1].bind(wanted);
+  EXPECT_EQ(first_difference(found, wanted, 4, kRoundings), "");
 }
 
 // A prompt again and again, on a cache that nobody has written: what is read before it is there, or written over while it is

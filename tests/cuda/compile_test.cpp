@@ -53,11 +53,15 @@ std::vector<int64_t> some_rows(std::vector<int64_t> always, const std::vector<in
 }
 
 graph::Graph decoder_graph(const std::string& folder, const std::string& target, int64_t max_rows,
-                           int64_t max_requests = 1, DType weights = DType::bf16, int64_t quant_columns = 0) {
+                           int64_t max_requests = 1, DType weights = DType::bf16, int64_t quant_columns = 0,
+                           bool shares_caches = false) {
   ModelConfig config = config_read(MEGALITH_SOURCE_DIR "/models/" + folder);
   config.dtype = weights;
-  return build_decoder(
-      config, {.max_rows = max_rows, .max_requests = max_requests, .target = target, .quant_columns = quant_columns});
+  return build_decoder(config, {.max_rows = max_rows,
+                                .max_requests = max_requests,
+                                .shares_caches = shares_caches,
+                                .target = target,
+                                .quant_columns = quant_columns});
 }
 
 bool is_fused(const std::string& folder, const std::string& target, int64_t max_rows) {
@@ -316,7 +320,7 @@ TEST(CudaCompile, TablesOfWholeHeadsSpillNothing) {
 // grown beyond what the compiler inlines by itself.
 TEST(CudaCompile, PromptsWithRoomForManySequencesMultiplySideBySide) {
   MEGALITH_SKIP_IF(testing::missing_compiler());
-  const graph::Graph graph = decoder_graph("shapes/Qwen3-8B", "cuda:sm_90a", 512, 64);
+  const graph::Graph graph = decoder_graph("shapes/Qwen3-8B", "cuda:sm_90a", 512, 64, DType::bf16, 0, true);
   const graph::Schedule schedule = optimize::make_schedule(graph, "cuda:sm_90a");
   const std::string source = codegen::emit_cuda(graph::lower(graph, schedule).kernels, "prompts", schedule.worker).text;
   EXPECT_FALSE(jit::compile_cubin("prompts", source, "sm_90a").resources.multiplies_one_by_one);

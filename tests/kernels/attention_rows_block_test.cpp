@@ -111,6 +111,13 @@ struct AllCachedTask : CachedTask<Of> {
   const AllCachedTask* task;
   static AllCachedTask of(const AllCachedTask& task) { return task; }
 };
+/// Of which those that stand alone have parts of the block.
+template <class Of>
+struct AloneTask : CachedTask<Of> {
+  static constexpr f32 alone = 1;
+  const AloneTask* task;
+  static AloneTask of(const AloneTask& task) { return task; }
+};
 
 /// Those of a `rope_kv_append`.
 template <class Of>
@@ -464,6 +471,29 @@ TYPED_TEST(QueryTiles, AreThoseOfExactArithmetic) {
                       if (thread() == 0) this->check();
                       block_sync();
                       this->template check_alone<AllCachedTask<TypeParam>>();
+                    }
+                  });
+}
+
+// Rows that decode stand in front of a prompt's in each task, behind them, or alone; more of them than the block has parts.
+TYPED_TEST(QueryTiles, LeaveRowsThatStandAloneToPartsOfTheBlock) {
+  make_copied_rings();
+  by_block_beside([](auto is_over) { copy_warp_run(is_over); },
+                  [&] {
+                    for (const bool in_turn : {true, false}) {
+                      if (thread() == 0) {
+                        if (in_turn)
+                          this->make({3, 0, 177}, {12, 5, 4}, 4);
+                        else
+                          this->make({150, 5, 0}, {1, 19, 1}, 1, false);
+                        this->append();
+                      }
+                      block_sync();
+                      for (const int task_rows : {17, 7}) {
+                        this->template run<AloneTask<TypeParam>>(task_rows);
+                        if (thread() == 0) this->check();
+                        block_sync();
+                      }
                     }
                   });
 }

@@ -338,6 +338,19 @@ TEST(RulesOfLayers, WhatHasNoBodyStays) {
   EXPECT_EQ(times({.rows = 64, .head_norms = true, .tables = DType::f32, .requests = 64}), 0);  // too few registers
 }
 
+// Rows that stand alone among a prompt's go another way where several kernels share the cache; one that has it for itself keeps
+// a row's bits, whoever stands beside it.
+TEST(RulesOfLayers, RowsMayStandAloneWhereTheCacheIsShared) {
+  const auto may_stand_alone = [](const StackedAttention& s) {
+    const std::string after = print(optimize(testing::stacked_attention(s), "cuda:sm_90a"));
+    EXPECT_THAT(after, ::testing::HasSubstr("rope_attention_cached"));
+    return after.find("alone=1") != std::string::npos;
+  };
+  EXPECT_TRUE(may_stand_alone({.rows = 144, .head_norms = true}));
+  EXPECT_FALSE(may_stand_alone({.rows = 144, .head_norms = true, .requests = 1}));
+  EXPECT_FALSE(may_stand_alone({.rows = 144, .head_norms = true, .any_layout = true}));
+}
+
 // Whoever looks into the cache behind attention sees what was written in front of it.
 TEST(RulesOfLayers, AttentionStaysWhoseCacheIsReadBehindIt) {
   const StackedAttention s{.rows = 4, .head_norms = true};

@@ -192,6 +192,9 @@ Operator cached(bool norm) {
       with_inputs(prefix(norm) + "attention_cached",
                   "softmax(q k^T) v over all positions up to a token's own, which are in the cache", norm, false);
   add_cache(op).output("y", {"T", "G * M * 2 * H"}, DType::bf16);
+  // 1: among many rows those that are alone of their sequence may be added up in another order than the others are, so that
+  // a row's bits depend on who stands beside it.
+  op.attribute("alone", 0);
   add_attributes(op, norm)
       .composed(kSplit + queries(norm) + "y = attention(queries, k_cache, v_cache, page_table, request, position)\n",
                 single())

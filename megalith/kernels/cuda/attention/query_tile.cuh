@@ -14,6 +14,7 @@
 #include "megalith/kernels/cuda/arch/wgmma.cuh"
 #include "megalith/kernels/cuda/attention/kv_pages.cuh"
 #include "megalith/kernels/cuda/attention/kv_split.cuh"
+#include "megalith/kernels/cuda/attention/warpgroup_per_token.cuh"
 #include "megalith/kernels/cuda/pipeline/key_ring.cuh"
 
 namespace megalith::kernels {
@@ -331,6 +332,11 @@ class QueryTile {
   f32 top_[2] = {-1e30f, -1e30f}, total_[2] = {}, sum_[4 * kEights];
 };
 
+/// Whether row `at` is of the sequence of the one in front of it, and behind it there.
+inline bool follows_in_order(int at) {
+  return row_table().request[at] == row_table().request[at - 1] &&
+         row_table().position[at - 1] < row_table().position[at];
+}
 /// Tokens from `t` up to `end` that stand behind each other in a sequence, kMax of them at most. By each warp, whose lanes
 /// look at one each. When each thread looked at one after the other, and a warp loaded two heads at a time, a tile's queries
 /// of Qwen3-8B were staged 11 us behind the cache's tasks on an H100; now 5 us.
@@ -340,15 +346,38 @@ inline int tokens_in_order(int t, int end) {
 #pragma unroll 1
   while (true) {
     const int at = t + count + lane();
-    const bool follows = at < end && row_table().request[at] == row_table().request[at - 1] &&
-                         row_table().position[at - 1] < row_table().position[at];
-    const u32 breaks = ~__ballot_sync(0xffffffffu, follows);
+    const u32 breaks = ~__ballot_sync(0xffffffffu, at < end && follows_in_order(at));
     count += breaks == 0 ? kWarpLanes : __ffs(static_cast<int>(breaks)) - 1;
     if (breaks != 0 || count >= kMax) return min(count, kMax);
   }
 }
+/// Rows from `t` up to `end` behind none of which its sequence goes on, as many as lanes at most. By each warp.
+inline int rows_alone(int t, int end) {
+  const int at = t + 1 + lane();
+  const u32 goes_on = __ballot_sync(0xffffffffu, at < end && follows_in_order(at));
+  return min(goes_on == 0 ? kWarpLanes : __ffs(static_cast<int>(goes_on)) - 1, end - t);
+}
+/// Whether a row that stands alone may have other bits than in a tile.
+template <class Args>
+constexpr bool attends_alone() {
+  if constexpr (requires { Args::alone; }) return Args::alone != 0;
+  return false;
+}
+/// Rows from attended_tile() on that stand alone, `tokens` of them: by a part of the block each.
+template <bool kNorm, class Args, class Task>
+inline void attend_alone(Task task, bool is_first) {
+#pragma unroll 1
+  for (int i = warp() / (kWarps / attention::kParts); i < attended_tile().tokens; i += attention::kParts) {
+    const AttendedTile rows = attended_tile();
+    RowAttention<kNorm, Args, 1>(task, rows.t + i, rows.t + i, rows.g, 0).run(is_first && i < attention::kParts);
+  }
+}
 
 /// The task's tokens and groups of heads, a tile at a time.
+///
+/// A row that decodes has a tile of its own, and the block multiplies 128 queries where it has a few. So such rows have
+/// parts of the block, and keys past registers from memory, four rows at a time (warpgroup_per_token.cuh), unless bits forbid
+/// that.
 template <bool kNorm, class Args, class Task>
 inline void attend_query_tiles(Task task) {
   using Tile = QueryTile<kNorm, Args>;
@@ -359,11 +388,18 @@ inline void attend_query_tiles(Task task) {
   AttendedTile next = {static_cast<int>(Args::of(*task).t_begin), 0, static_cast<int>(Args::of(*task).g_begin), 0};
 #pragma unroll 1
   for (bool is_first = true;; is_first = false) {
-    next.tokens = tokens_in_order<Tile::kTokens>(next.t, t_end());
+    bool is_alone = false;
+    if constexpr (attends_alone<Args>()) {
+      next.tokens = rows_alone(next.t, t_end());
+      is_alone = next.tokens > 0;
+    }
+    if (!is_alone) next.tokens = tokens_in_order<Tile::kTokens>(next.t, t_end());
     next.first = row_table().position[next.t];
     if (thread() == 0) attended_tile() = next;
     block_sync();
-    Tile(task).run(is_first);
+    if constexpr (attends_alone<Args>())
+      if (is_alone) attend_alone<kNorm, Args>(task, is_first);
+    if (!is_alone) Tile(task).run(is_first);
     next = attended_tile();
     next.t += next.tokens;
     if (next.t >= t_end()) {

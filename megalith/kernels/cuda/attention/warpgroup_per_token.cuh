@@ -29,11 +29,11 @@ inline constexpr int kRowsTogether = kAllCached<Args> ? attention::rows_together
 
 /// One row t, or t and `last` of the same text, group of heads g and chunk c, by the four warps of a part of the block.
 /// All of them call run().
-template <bool kNorm, class Args>
+template <bool kNorm, class Args, int kTogether = kRowsTogether<Args>>
 class RowAttention {
   static constexpr int D = 2 * static_cast<int>(Args::H), G = static_cast<int>(Args::G);
   static constexpr int kHeads = static_cast<int>(Args::E) - 2, A = G * kHeads;
-  static constexpr int kTogether = kRowsTogether<Args>, M = kTogether * kHeads;
+  static constexpr int M = kTogether * kHeads;
   static constexpr int L = Chunks<Args>::length(), C = Chunks<Args>::count();
   static constexpr bool kWhole = Chunks<Args>::kWhole, kManyRows = Args::T_largest > kWarpLanes;
   using RowSet = decltype(kManyRows ? u64(0) : u32(0));  // a bit each
