@@ -424,6 +424,23 @@ TYPED_TEST(AttentionRows, IsThatOfExactArithmetic) {
   });
 }
 
+// Up to 128 rows, of which those of one request are in each 32.
+template <class Of>
+class AttentionOfManyRows : public AttentionRows<Of> {};
+using ManyShapes = ::testing::Types<Shape<128, 4, true, 128, 1>, Shape<64, 2, false, 100, 2, 16, true>>;
+TYPED_TEST_SUITE(AttentionOfManyRows, ManyShapes);
+TYPED_TEST(AttentionOfManyRows, IsThatOfExactArithmetic) {
+  by_block([&] {
+    for (const bool in_turn : {true, false}) {
+      if (thread() == 0) this->make({3, 0, 77}, {40, 50, 10}, 1, in_turn);
+      block_sync();
+      this->template run<Task<TypeParam>>();
+      if (thread() == 0) this->check();
+      block_sync();
+    }
+  });
+}
+
 // However much of a prompt an iteration takes: what stands before a row has the same bits from there and from the cache.
 template <class Of>
 class AttentionOfRows : public AttentionRows<Of> {};

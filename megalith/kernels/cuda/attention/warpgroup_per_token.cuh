@@ -27,6 +27,54 @@ namespace megalith::kernels {
 template <class Args>
 inline constexpr int kRowsTogether = kAllCached<Args> ? attention::rows_together(static_cast<int>(Args::E) - 2) : 1;
 
+/// Of up to 32 kWords rows some, a bit each.
+template <int kWords>
+struct RowSet {
+  u32 words[kWords] = {};
+
+  /// Those that count, of which each lane of the warp says so of every 32nd. By the whole warp.
+  template <class Counts>
+  static RowSet of(Counts counts) {
+    RowSet rows;
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) rows.words[i] = __ballot_sync(0xffffffffu, counts(i * kWarpLanes + lane()));
+    return rows;
+  }
+  static RowSet of_row(int row) {
+    RowSet rows;
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) rows.words[i] = row / kWarpLanes == i ? 1u << row % kWarpLanes : 0;
+    return rows;
+  }
+  bool has(int row) const {
+    const RowSet one = of_row(row);
+    u32 met = 0;
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) met |= words[i] & one.words[i];
+    return met != 0;
+  }
+  RowSet without(int row) const {
+    const RowSet one = of_row(row);
+    RowSet rows;
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) rows.words[i] = words[i] & ~one.words[i];
+    return rows;
+  }
+  int size() const {
+    int rows = 0;
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) rows += __popc(words[i]);
+    return rows;
+  }
+  int first() const {
+    int row = 0;
+#pragma unroll
+    for (int i = kWords - 1; i >= 0; --i)
+      if (words[i] != 0) row = i * kWarpLanes + __ffs(static_cast<int>(words[i])) - 1;
+    return row;
+  }
+};
+
 /// One row t, or t and `last` of the same text, group of heads g and chunk c, by the four warps of a part of the block.
 /// All of them call run().
 template <bool kNorm, class Args, int kTogether = kRowsTogether<Args>>
@@ -35,8 +83,8 @@ class RowAttention {
   static constexpr int kHeads = static_cast<int>(Args::E) - 2, A = G * kHeads;
   static constexpr int M = kTogether * kHeads;
   static constexpr int L = Chunks<Args>::length(), C = Chunks<Args>::count();
-  static constexpr bool kWhole = Chunks<Args>::kWhole, kManyRows = Args::T_largest > kWarpLanes;
-  using RowSet = decltype(kManyRows ? u64(0) : u32(0));  // a bit each
+  static constexpr bool kWhole = Chunks<Args>::kWhole;
+  using Rows = RowSet<kAllCached<Args> ? 1 : (static_cast<int>(Args::T_largest) + kWarpLanes - 1) / kWarpLanes>;
   static constexpr int kRuns = attention::runs(D);
   static constexpr int kPositions = attention::kTilePositions;
   static constexpr int kPartWarps = kWarps / attention::kParts, kPartThreads = kPartWarps * kWarpLanes;
@@ -49,7 +97,6 @@ class RowAttention {
   static constexpr bool kRestBeside = M <= 4;  // of the weights, in columns 4 to 7
   static constexpr bool kQkvIsPlain = requires(Args args) { args.qkv[0]; };
   using Head = HeadOf<kNorm, Args>;
-  static_assert(kAllCached<Args> || Args::T_largest <= 64);  // a RowSet
   static_assert(D % attention::kRunValues == 0 && M <= attention::kMaxHeads && kWarps == attention::kWarps);
 
  public:
@@ -68,14 +115,14 @@ class RowAttention {
   void run(bool is_first) {
     const int request = row_table().request[t_],
               cached = kAllCached<Args> ? row_table().position[last_] + 1 : num_cached<Args>(row_table().start[t_], c_);
-    const RowSet fresh = fresh_rows(), own = kAllCached<Args> ? RowSet(0) : fresh & RowSet(1) << t_,
-                 before = fresh ^ own;
-    const int total = cached + num_rows(before), mine = warp() % kPartWarps;
+    const Rows fresh = fresh_rows(), before = fresh.without(t_);
+    const bool has_own = !kAllCached<Args> && fresh.has(t_);
+    const int total = cached + before.size(), mine = warp() % kPartWarps;
     if constexpr (!kWhole)
-      if (total == 0 && own == 0) return put_nothing();
+      if (total == 0 && !has_own) return put_nothing();
     // The warp's next tile of the cache; and on which page the lane's position is of the one after that, known a tile
     // before it is used.
-    bool makes_own = own != 0 && mine == kPartWarps - 1;
+    bool makes_own = has_own && mine == kPartWarps - 1;
     int at = mine * kPositions;
     // What this iteration made is there and asked for first: behind tiles of the cache it would come when they do.
     Head query, key;
@@ -184,22 +231,16 @@ class RowAttention {
   int result(int m) const { return (row_of(m) * C + c_) * A + g_ * kHeads + head_of(m); }
   Args args() const { return Args::of(*task_); }
 
-  static int num_rows(u32 rows) { return __popc(rows); }
-  static int num_rows(u64 rows) { return __popcll(static_cast<long long>(rows)); }
-  static int first_row(u32 rows) { return __ffs(static_cast<int>(rows)) - 1; }
-  static int first_row(u64 rows) { return __ffsll(static_cast<long long>(rows)) - 1; }
   /// The rows of this iteration that count for this one.
-  RowSet fresh_rows() const {
-    if constexpr (kAllCached<Args>) return 0;
+  Rows fresh_rows() const {
+    if constexpr (kAllCached<Args>) return {};
     const int num = static_cast<int>(rows_of(args()));
     const auto counts = [&](int row) {
       const int u = min(row, static_cast<int>(Args::T_largest) - 1), position = row_table().position[u];
       return row < num && row_table().request[u] == row_table().request[t_] && position <= row_table().position[t_] &&
              (kWhole || position / L % C == c_);
     };
-    RowSet rows = __ballot_sync(0xffffffffu, counts(lane()));
-    if constexpr (kManyRows) rows |= RowSet(__ballot_sync(0xffffffffu, counts(kWarpLanes + lane()))) << kWarpLanes;
-    return rows;
+    return Rows::of(counts);
   }
 
   void load_query(Head& query, int m) const {
@@ -222,12 +263,13 @@ class RowAttention {
     }
   }
   /// Of the rows `fresh` number `first` and further as positions `begin` to `end` of the warp's tile.
-  void make_rows(RowSet fresh, int first, int begin, int end) const {
+  void make_rows(Rows fresh, int first, int begin, int end) const {
 #pragma unroll 1
-    for (int i = 0; i < first; ++i) fresh &= fresh - 1;
+    for (int i = 0; i < first; ++i) fresh = fresh.without(fresh.first());
 #pragma unroll 1
-    for (int n = begin; n < end; ++n, fresh &= fresh - 1) {
-      const int row = first_row(fresh);
+    for (int n = begin; n < end; ++n) {
+      const int row = fresh.first();
+      fresh = fresh.without(row);
       Head key;
       load_key(key, row);
       put_value(row, n);
@@ -236,7 +278,7 @@ class RowAttention {
   }
   /// The row's own key and values as a tile.
   void make_own() const {
-    make_rows(RowSet(1) << t_, 0, 0, 1);
+    make_rows(Rows::of_row(t_), 0, 0, 1);
     // A weight of 0 takes no value that is none.
     for (int n = 1 + lane() / 4; n < kPositions; n += 8)
       for (int d = lane() % 4 * 2; d < D; d += 8) store_shared(tile() + kTileBytes + in_tile(n, d), 0u);
