@@ -221,16 +221,25 @@ struct Append {
   NodeOptions options;
 };
 
+// Whether rows are of prompts, of which each looks at many others of the iteration: of more than 64 they are, unless every
+// request has one.
+bool are_of_prompts(int64_t rows, int64_t requests) {
+  return rows >= kRowsOfPrompt * requests || rows > attention::kMaxRowsOfParts ||
+         (rows > stream::kWideRows && rows > requests);
+}
+
 class AttentionFusion {
  public:
   AttentionFusion(Graph& graph, const Goal& goal, const Block& block) : graph_(graph), goal_(goal), b_(block) {
-    form_ = b_.rows <= stream::kMaxRows                                            ? Form::parts
-            : b_.rows > stream::kWideRows || b_.rows >= kRowsOfPrompt * requests() ? Form::whole_cached
-                                                                                   : Form::whole;
+    form_ = b_.rows <= stream::kMaxRows           ? Form::parts
+            : are_of_prompts(b_.rows, requests()) ? Form::whole_cached
+                                                  : Form::whole;
   }
 
   // `pending`: of the layer before; then of this one.
   bool run(std::optional<Append>& pending) {
+    // Of wide tables in f32 the cache's attention has a body where that of a batch has none.
+    if (form_ == Form::whole && b_.rows > stream::kWideRows && !has_body()) form_ = Form::whole_cached;
     if (b_.rows > stream::kMaxWideRows || b_.size % 2 != 0 ||
         !dtype_is_half(graph_.tensor(operand(b_.attention, "y")).dtype) || !has_body())
       return false;

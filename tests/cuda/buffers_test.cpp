@@ -231,7 +231,7 @@ INSTANTIATE_TEST_SUITE_P(Rooms, CudaBuffersOfManyRows,
                          ::testing::Values(std::pair<int64_t, int64_t>(16, 1), std::pair<int64_t, int64_t>(64, 1),
                                            std::pair<int64_t, int64_t>(128, 1), std::pair<int64_t, int64_t>(208, 1),
                                            std::pair<int64_t, int64_t>(256, 4), std::pair<int64_t, int64_t>(512, 4),
-                                           std::pair<int64_t, int64_t>(64, 32)),
+                                           std::pair<int64_t, int64_t>(64, 32), std::pair<int64_t, int64_t>(128, 128)),
                          [](const auto& room) {
                            return fmt::format("{}RowsOf{}", room.param.first, room.param.second);
                          });

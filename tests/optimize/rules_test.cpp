@@ -34,6 +34,7 @@ struct Shape {
   bool is_parallel = false;   // attention and MLP side by side
   DType dtype = DType::bf16;  // of weights
   int64_t quant_columns = 0;  // of matrices in int8
+  int64_t requests = 1;
 };
 
 // Two layers of a decoder as a model's builder writes them, with their batch in states that nothing changes.
@@ -45,7 +46,7 @@ class Primitives {
     request = whole("row_request", {s.rows});
     position = whole("row_position", {s.rows});
     whole("row_start", {s.rows});
-    table = whole("page_table", {1, kPositions / kPage});
+    table = whole("page_table", {s.requests, kPositions / kPage});
     cosine = g.constant("rope.cos", DType::f32, {kPositions, kHead / 2});
     sine = g.constant("rope.sin", DType::f32, {kPositions, kHead / 2});
     TensorId x = g.apply("embedding", "embed", {tokens, matrix("embedding", kVocab, kHidden)});
@@ -224,6 +225,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Shape{.rows = 68, .biases = false, .head_norms = false, .is_parallel = true},
                       Shape{.rows = 132, .biases = true, .head_norms = true, .samples = 3},
                       Shape{.rows = 20, .biases = false, .head_norms = false, .samples = 1, .is_parallel = true},
+                      Shape{.rows = 68, .biases = false, .head_norms = true, .requests = 68},
                       Shape{.rows = 1, .biases = true, .head_norms = false, .quant_columns = 32},
                       Shape{.rows = 4, .biases = false, .head_norms = true, .quant_columns = 64},
                       Shape{.rows = 16, .biases = false, .head_norms = true, .quant_columns = 32}),
@@ -363,6 +365,23 @@ TEST(RulesOfLayers, AttentionStaysWhoseCacheIsReadBehindIt) {
                .outputs = {{"y", graph.state("seen", DType::f32,
                                              {graph::Dim(s.rows, "rows"), s.groups * s.per_group * s.head})}}});
   EXPECT_EQ(times_fused(optimize(graph, "cuda:sm_90a")), 1);
+}
+
+// Of a batch they take keys of the iteration as they were made; of prompts the cache is written first.
+TEST(RulesOfADecoder, RowsWithARequestEachAreABatch) {
+  const auto writes_first = [](int64_t rows, int64_t requests) {
+    const Graph primitives =
+        Primitives({.rows = rows, .biases = false, .head_norms = true, .requests = requests}).take();
+    const std::string after = print(optimize(primitives, "cuda:sm_90a"));
+    EXPECT_THAT(after, ::testing::HasSubstr("rope_attention"));
+    return after.find("rope_attention_cached") != std::string::npos;
+  };
+  EXPECT_FALSE(writes_first(64, 9));
+  EXPECT_TRUE(writes_first(64, 8));
+  EXPECT_TRUE(writes_first(80, 79));
+  EXPECT_FALSE(writes_first(80, 80));
+  EXPECT_FALSE(writes_first(128, 128));
+  EXPECT_TRUE(writes_first(144, 144));
 }
 
 // A long product of many rows, whose sums are handed over.

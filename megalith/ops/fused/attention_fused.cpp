@@ -56,7 +56,7 @@ bool heads_suit(const graph::BodyQuery& query) { return heads_suit_of(query, str
 // Of many rows whose keys are not in the cache several heads are under way at a time: their angles in f32, each value's and
 // its partner's, are more than there are registers.
 bool whole_suits(const graph::BodyQuery& query) {
-  return heads_suit_of(query, stream::kWideRows) &&  // a bit for each
+  return heads_suit_of(query, attention::kMaxRowsOfParts) &&
          (query.sizes.at("W") == query.sizes.at("H") || query.dtypes.at("cosine") == DType::bf16);
 }
 
