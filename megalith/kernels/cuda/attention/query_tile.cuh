@@ -377,7 +377,7 @@ inline void attend_alone(Task task, bool is_first) {
 ///
 /// A row that decodes has a tile of its own, and the block multiplies 128 queries where it has a few. So such rows have
 /// parts of the block, and keys past registers from memory, four rows at a time (warpgroup_per_token.cuh), unless bits forbid
-/// that.
+/// that. One by itself stays a tile: three parts would have no work.
 template <bool kNorm, class Args, class Task>
 inline void attend_query_tiles(Task task) {
   using Tile = QueryTile<kNorm, Args>;
@@ -391,7 +391,7 @@ inline void attend_query_tiles(Task task) {
     bool is_alone = false;
     if constexpr (attends_alone<Args>()) {
       next.tokens = rows_alone(next.t, t_end());
-      is_alone = next.tokens > 0;
+      is_alone = next.tokens > 1;
     }
     if (!is_alone) next.tokens = tokens_in_order<Tile::kTokens>(next.t, t_end());
     next.first = row_table().position[next.t];
