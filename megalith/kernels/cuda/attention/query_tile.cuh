@@ -332,9 +332,9 @@ class QueryTile {
   f32 top_[2] = {-1e30f, -1e30f}, total_[2] = {}, sum_[4 * kEights];
 };
 
-/// Whether row `at` is of the sequence of the one in front of it, and behind it there.
-inline bool follows_in_order(int at) {
-  return row_table().request[at] == row_table().request[at - 1] &&
+/// Whether row `at`, of those up to `end`, is of the sequence of the one in front of it, and behind it there.
+inline bool follows_in_order(int at, int end) {
+  return at < end && row_table().request[at] == row_table().request[at - 1] &&
          row_table().position[at - 1] < row_table().position[at];
 }
 /// Tokens from `t` up to `end` that stand behind each other in a sequence, kMax of them at most. By each warp, whose lanes
@@ -346,15 +346,14 @@ inline int tokens_in_order(int t, int end) {
 #pragma unroll 1
   while (true) {
     const int at = t + count + lane();
-    const u32 breaks = ~__ballot_sync(0xffffffffu, at < end && follows_in_order(at));
+    const u32 breaks = ~__ballot_sync(0xffffffffu, follows_in_order(at, end));
     count += breaks == 0 ? kWarpLanes : __ffs(static_cast<int>(breaks)) - 1;
     if (breaks != 0 || count >= kMax) return min(count, kMax);
   }
 }
 /// Rows from `t` up to `end` behind none of which its sequence goes on, as many as lanes at most. By each warp.
 inline int rows_alone(int t, int end) {
-  const int at = t + 1 + lane();
-  const u32 goes_on = __ballot_sync(0xffffffffu, at < end && follows_in_order(at));
+  const u32 goes_on = __ballot_sync(0xffffffffu, follows_in_order(t + 1 + lane(), end));
   return min(goes_on == 0 ? kWarpLanes : __ffs(static_cast<int>(goes_on)) - 1, end - t);
 }
 /// Whether a row that stands alone may have other bits than in a tile.
