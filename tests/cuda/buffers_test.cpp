@@ -250,7 +250,7 @@ std::vector<int> prompt_of(int64_t length) {
 /// A prompt that fills an iteration.
 void fill(Model& model) { model.request.prompt = prompt_of(model.options.max_rows); }
 
-// Texts of a few tokens and of many go on, a row each, beside a prompt that is longer than an iteration. Kernels that work
+// Sequences of a few tokens and of many go on, a row each, beside a prompt that is longer than an iteration. Kernels that work
 // in turns give such rows parts of a block, one alone tiles of queries.
 TEST(CudaBuffers, OfRowsThatStandAloneAreThoseOfTiles) {
   MEGALITH_SKIP_IF(testing::missing_gpu());
