@@ -309,7 +309,7 @@ class AttentionFusion {
     NodeOptions options = {.sizes = {{"E", places()}, {"M", b_.per_group}, {"S", positions()}},
                            .attributes = {{"scale", b_.attention.attributes.at("scale")}}};
     if (normed()) options.attributes["eps"] = b_.eps;
-    // Of a kernel that shares its cache with others a text's bits depend on the load anyway.
+    // Of a kernel that shares its cache with others a sequence's bits depend on the load anyway.
     if (form_ == Form::whole_cached && requests() > 1 && !graph_.tensor(operand(b_.attention, "k_cache")).any_layout)
       options.attributes["alone"] = 1;
     if (form_ != Form::parts) {

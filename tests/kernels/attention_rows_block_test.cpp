@@ -464,7 +464,33 @@ TYPED_TEST(AttentionOfRows, HasTheSameBitsWhereverTheIterationBegan) {
 }
 
 template <class Of>
-class QueryTiles : public AttentionRows<Of> {};
+class QueryTiles : public AttentionRows<Of> {
+ protected:
+  /// What make() takes.
+  struct Sequences {
+    std::vector<size_t> starts, rows;
+    f32 size;
+  };
+  /// By all threads of the block, beside the warp that copies: run(is_in_turn) of sequences whose rows stand in turn, and of
+  /// others whose rows stand side by side.
+  template <class Run>
+  void each_order(const Sequences& in_turn, const Sequences& side_by_side, Run run) {
+    make_copied_rings();
+    by_block_beside([](auto is_over) { copy_warp_run(is_over); },
+                    [&] {
+                      for (const bool is_in_turn : {true, false}) {
+                        const Sequences& of = is_in_turn ? in_turn : side_by_side;
+                        if (thread() == 0) {
+                          this->make(of.starts, of.rows, of.size, is_in_turn);
+                          this->append();
+                        }
+                        block_sync();
+                        run(is_in_turn);
+                        block_sync();
+                      }
+                    });
+  }
+};
 using TiledShapes =
     ::testing::Types<Shape<128, 4, true, 256, 2>, Shape<64, 2, false, 144, 3>, Shape<96, 3, true, 256, 1, 5>,
                      Turned<Shape<32, 7, false, 256, 1, 70>, bf16>, Shape<128, 8, true, 256, 1>>;
@@ -472,47 +498,23 @@ TYPED_TEST_SUITE(QueryTiles, TiledShapes);
 
 // Of sequences whose tokens stand side by side or apart, one of them so long that both teams have several tiles of keys.
 TYPED_TEST(QueryTiles, AreThoseOfExactArithmetic) {
-  make_copied_rings();
-  by_block_beside([](auto is_over) { copy_warp_run(is_over); },
-                  [&] {
-                    for (const bool in_turn : {true, false}) {
-                      if (thread() == 0) {
-                        if (in_turn)
-                          this->make({3, 0, 77}, {2, 9, 1}, 4);
-                        else
-                          this->make({5, 150, 0}, {12, 19, 1}, 1, false);
-                        this->append();
-                      }
-                      block_sync();
-                      this->template run<AllCachedTask<TypeParam>>(in_turn ? 5 : 17);
-                      if (thread() == 0) this->check();
-                      block_sync();
-                      this->template check_alone<AllCachedTask<TypeParam>>();
-                    }
-                  });
+  this->each_order({{3, 0, 77}, {2, 9, 1}, 4}, {{5, 150, 0}, {12, 19, 1}, 1}, [&](bool is_in_turn) {
+    this->template run<AllCachedTask<TypeParam>>(is_in_turn ? 5 : 17);
+    if (thread() == 0) this->check();
+    block_sync();
+    this->template check_alone<AllCachedTask<TypeParam>>();
+  });
 }
 
 // Rows that decode stand in front of a prompt's in each task, behind them, or alone; more of them than the block has parts.
 TYPED_TEST(QueryTiles, LeaveRowsThatStandAloneToPartsOfTheBlock) {
-  make_copied_rings();
-  by_block_beside([](auto is_over) { copy_warp_run(is_over); },
-                  [&] {
-                    for (const bool in_turn : {true, false}) {
-                      if (thread() == 0) {
-                        if (in_turn)
-                          this->make({3, 0, 177}, {12, 5, 4}, 4);
-                        else
-                          this->make({150, 5, 0}, {1, 19, 1}, 1, false);
-                        this->append();
-                      }
-                      block_sync();
-                      for (const int task_rows : {17, 7}) {
-                        this->template run<AloneTask<TypeParam>>(task_rows);
-                        if (thread() == 0) this->check();
-                        block_sync();
-                      }
-                    }
-                  });
+  this->each_order({{3, 0, 177}, {12, 5, 4}, 4}, {{150, 5, 0}, {1, 19, 1}, 1}, [&](bool) {
+    for (const int task_rows : {17, 7}) {
+      this->template run<AloneTask<TypeParam>>(task_rows);
+      if (thread() == 0) this->check();
+      block_sync();
+    }
+  });
 }
 
 }  // namespace
