@@ -42,6 +42,10 @@ std::string text_of(const std::vector<runtime::ProfileLayerPart>& layer) {
   return layer.empty() ? "" : table.text() + "\n";
 }
 
+std::string text_of(const runtime::ClockRate& rate) {
+  return fmt::format("clock     {:.0f} MHz on average, {:.0f} to {:.0f}\n", rate.mean, rate.least, rate.most);
+}
+
 std::string text_of(const runtime::ProfileSummary& summary, const std::vector<runtime::ProfileLayerPart>& layer) {
   const double all = summary.step_ns * static_cast<double>(summary.workers.size());
   std::string text =
@@ -56,6 +60,7 @@ std::string text_of(const runtime::ProfileSummary& summary, const std::vector<ru
     text += fmt::format("streams   idle {:.1f} % of the step: {:.1f} % while tasks wait, {:.1f} % while they run\n",
                         100 * (summary.idle_waiting_share() + summary.idle_busy_share()),
                         100 * summary.idle_waiting_share(), 100 * summary.idle_busy_share());
+  if (summary.clock_rate) text += text_of(*summary.clock_rate);
   text += fmt::format("tail      {} ({}): the average worker's list ends so long before the step does\n\n",
                       format_ms(summary.tail_ns / 1e6), percent_text(summary.tail_ns, summary.step_ns));
 

@@ -112,6 +112,22 @@ std::vector<ClockPair> profile_clocks_of(const ProfileClock* ring, u32 capacity,
   return pairs;
 }
 
+std::optional<ClockRate> clock_rate_of(const std::vector<ClockPair>& clocks, u64 piece_ns) {
+  const auto megahertz = [](const ClockPair& from, const ClockPair& to) {
+    return 1000 * static_cast<double>(to.ticks - from.ticks) / static_cast<double>(to.ns - from.ns);
+  };
+  std::optional<ClockRate> rate;
+  const ClockPair* from = clocks.empty() ? nullptr : &clocks.front();
+  for (const ClockPair& to : clocks) {
+    if (to.ns < from->ns + piece_ns) continue;
+    const double of_piece = megahertz(*from, to);
+    if (!rate) rate = {.least = of_piece, .most = of_piece};
+    rate = {megahertz(clocks.front(), to), std::min(rate->least, of_piece), std::max(rate->most, of_piece)};
+    from = &to;
+  }
+  return rate;
+}
+
 ProfileRings::ProfileRings(u32 num_workers, u64 records)
     : num_workers_(num_workers),
       capacity_(profile_capacity_for(records)),

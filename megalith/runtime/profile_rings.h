@@ -2,6 +2,7 @@
 // order, on the host's clock.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "megalith/runtime/memory.h"
@@ -9,10 +10,17 @@
 
 namespace megalith::runtime {
 
+/// How fast a GPU's multiprocessors were clocked, in MHz, while tasks were recorded: on the whole, and in the slowest and the
+/// fastest piece of it. A GPU that draws all the power it may clocks itself down.
+struct ClockRate {
+  double mean = 0, least = 0, most = 0;
+};
+
 /// Per worker, oldest first. Times in nanoseconds, of one clock for all workers.
 struct Profile {
   std::vector<std::vector<ProfileRecord>> workers;
-  bool has_streams = false;  // weights come in streams, so their being idle says something
+  bool has_streams = false;             // weights come in streams, so their being idle says something
+  std::optional<ClockRate> clock_rate;  // where workers' clocks are those that they work by
 };
 
 /// A moment on two clocks: the workers' (profile_clock()) and CLOCK_MONOTONIC.
@@ -28,6 +36,8 @@ std::vector<ProfileRecord> profile_unroll(const ProfileRecord* ring, u32 capacit
                                           const std::vector<ClockPair>& clocks);
 /// The pairs of a worker that were written beside those records (profile_clock_pair()), oldest first.
 std::vector<ClockPair> profile_clocks_of(const ProfileClock* ring, u32 capacity, u32 tasks_done);
+/// What pairs of one worker say of its clock, in pieces of at least `piece_ns`. Nothing if they cover no such piece.
+std::optional<ClockRate> clock_rate_of(const std::vector<ClockPair>& clocks, u64 piece_ns = 500'000);
 
 /// Tasks of the worker that has most: so many records an iteration takes.
 u64 profile_longest_list(const Launch& launch);

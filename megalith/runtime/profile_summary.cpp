@@ -114,6 +114,7 @@ ProfileSummary profile_summarize(const Profile& profile, const task::TaskGraph& 
 
   ProfileSummary summary;
   summary.has_streams = profile.has_streams;
+  summary.clock_rate = profile.clock_rate;
   std::set<u32> kept;  // iterations that count
   std::vector<double> lengths;
   for (const auto& [iteration, ns] : steps.lengths()) lengths.push_back(ns);

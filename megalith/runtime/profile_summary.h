@@ -2,6 +2,7 @@
 // step. Made from records alone, so the same for every target.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,9 +37,10 @@ struct ProfileSummary {
   };
 
   bool has_streams = false;  // else nothing is said of them
-  int64_t steps = 0;         // that the averages are of
-  int64_t slow_steps = 0;    // set aside, because they took more than twice the median: something else had the machine
-  double step_ns = 0;        // mean
+  std::optional<ClockRate> clock_rate;
+  int64_t steps = 0;       // that the averages are of
+  int64_t slow_steps = 0;  // set aside, because they took more than twice the median: something else had the machine
+  double step_ns = 0;      // mean
   double median_step_ns = 0, longest_step_ns = 0;  // of all, slow ones too
   double tail_ns = 0;                              // from the end of the average worker's list to the end of the step
   std::vector<Worker> workers;

@@ -59,6 +59,19 @@ TEST(ProfileRings, ClocksThatDriftAreFollowed) {
   EXPECT_LT(worst, 1100) << "of a run of four milliseconds, where a line would be off by two microseconds";
 }
 
+// A clock of 2 GHz that falls to 1.5; a piece that is too short says nothing.
+TEST(ProfileRings, SayHowFastTheClockWas) {
+  const std::vector<ClockPair> clocks = {
+      {100, 0}, {1'000'100, 500'000}, {1'750'100, 1'000'000}, {1'750'101, 1'000'900}};
+  const std::optional<ClockRate> rate = clock_rate_of(clocks);
+  ASSERT_TRUE(rate);
+  EXPECT_DOUBLE_EQ(rate->mean, 1750);
+  EXPECT_DOUBLE_EQ(rate->least, 1500);
+  EXPECT_DOUBLE_EQ(rate->most, 2000);
+  EXPECT_FALSE(clock_rate_of({clocks[0]}));
+  EXPECT_FALSE(clock_rate_of({}));
+}
+
 TEST(ProfileRings, CountersMayWrap) {
   std::vector<ProfileRecord> ring(4);
   const u32 done = 2;  // after 2^32

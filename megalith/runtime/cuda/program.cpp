@@ -449,8 +449,10 @@ Profile CudaProgram::profile_take() const {
   status_.download(status.data(), status_.bytes());
   for (u32 w = 0; w < num_workers; ++w) {
     const u32 done = status[w].tasks_done;
-    profile.workers.push_back(profile_unroll(records.data() + static_cast<size_t>(w) * capacity, capacity, done,
-                                             profile_clocks_of(clocks.data() + clocks_of_worker * w, capacity, done)));
+    const std::vector<ClockPair> pairs = profile_clocks_of(clocks.data() + clocks_of_worker * w, capacity, done);
+    profile.workers.push_back(
+        profile_unroll(records.data() + static_cast<size_t>(w) * capacity, capacity, done, pairs));
+    if (w == 0) profile.clock_rate = clock_rate_of(pairs);
   }
   return profile;
 }
