@@ -173,8 +173,12 @@ void advance_reference(const loop::Binding& binding, loop::Arrays& arrays) {
     const size_t share = (slice + 1) * singles.size() / slices,
                  fitting = std::min(length, share - std::min(share, single)),
                  num_others = std::min(length - fitting, others.size() - other);
-    for (size_t i = num_others; i < length; ++i) order.push_back(singles[single++]);
+    const auto put_singles = [&] {
+      for (size_t i = num_others; i < length; ++i) order.push_back(singles[single++]);
+    };
+    if (slice % 2 == 0) put_singles();
     for (size_t i = 0; i < num_others; ++i) order.push_back(others[other++]);
+    if (slice % 2 != 0) put_singles();
   }
   for (size_t row = 0; row < rows; ++row) {
     const auto& [n, position, start] = order[row];
