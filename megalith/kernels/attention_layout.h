@@ -36,27 +36,28 @@ constexpr long long part_bytes(long long heads, long long d) {
 constexpr int rows_together(long long heads) { return 2 * heads <= kMaxHeads ? 2 : 1; }
 
 /// Prompts, all of whose keys are in the cache, are worked on by tiles of queries (attention/query_tile.cuh): those of
-/// as many tokens as have no more than kTileQueries together, by kTeams teams of warps, which
-/// take tiles of kTileKeys keys in turn.
-constexpr int kTileQueries = 128, kTileKeys = 16, kTeams = 2;
+/// as many tokens as have no more than kTileQueries together, by kTeams teams of warps, which have a part of the columns each
+/// and all take a tile of kTileKeys keys at a time.
+constexpr int kTileQueries = 128, kTileKeys = 64;
+[[maybe_unused]] constexpr int kTeams = 2;
 /// Of more tokens than that, heads of up to so many values.
 constexpr int kMaxRowsOfParts = 128, kMaxTileValues = 128;
 constexpr bool takes_query_tiles(long long rows, long long d) { return rows > kMaxRowsOfParts && d <= kMaxTileValues; }
-/// Tiles of keys and values that are there or on their way (pipeline/key_ring.cuh).
-constexpr unsigned kKeySlots = 7;
-/// From eight values of eight queries, keys or positions' values to the next: those are a little apart, so that who writes all of
-/// a row meets all banks.
+/// Tiles of keys, or of values, that are there or on their way (pipeline/key_ring.cuh): two of each, in turn.
+constexpr unsigned kKeySlots = 4;
+/// Eight queries, keys or positions' values lie together. Where a head has 128 values a row's first half is 128 bytes side by
+/// side, as the tensor cores turn them (arch/wgmma.cuh) and the copy engine writes them; the second halves lie behind the first
+/// ones of all rows. Else it is eight values of each row, then the next eight a little further, so that who writes all of a row
+/// meets all banks.
+constexpr bool is_swizzled(long long d) { return d % 128 == 0; }
 constexpr int kLeading = 144;
-constexpr int eight_bytes(long long d) { return static_cast<int>(d) / 8 * kLeading; }
+[[maybe_unused]] constexpr int kHalfRowBytes = 128, kSwizzledEightBytes = 8 * kHalfRowBytes;
+constexpr int eight_bytes(long long d) { return static_cast<int>(is_swizzled(d) ? 16 * d : d / 8 * kLeading); }
 /// Keys of a tile, or their values.
 constexpr int key_tile_bytes(long long d) { return kTileKeys / 8 * eight_bytes(d); }
-/// What teams hand each other of a query: half of its values, and two numbers more.
-constexpr int exchanged_floats(long long d) { return static_cast<int>(d / 2 + 8); }
-/// The ring of keys and values, then the queries; in their place the halves of the sums that teams exchange.
+/// The ring of keys and values, then the queries.
 constexpr long long query_tile_bytes(long long d) {
-  const long long staged = kKeySlots * 2 * key_tile_bytes(d) + kTileQueries / 8 * eight_bytes(d),
-                  exchanged = kTeams * kTileQueries * exchanged_floats(d) * 4;
-  return staged > exchanged ? staged : exchanged;
+  return kKeySlots * key_tile_bytes(d) + kTileQueries / 8 * eight_bytes(d);
 }
 
 /// What a task of whole rows works in. Among tiles of queries rows that stand alone have parts of the block.

@@ -160,6 +160,15 @@ struct Sides {
   u32 launch;  // counted from 1
 };
 
+/// What the copy engine of a GPU wants to know of KV caches, wherever they lie, to copy halves of heads of 128 values of 16 bits:
+/// rows are positions, in units of a row from `begin` on, and columns their runs of 128 bytes (cuTensorMapEncodeTiled()).
+struct alignas(64) CacheMap {
+  static constexpr int kBytes = 128, kBoxRows = 16;  // positions that are copied at a time
+  u8 map[kBytes];
+  const u8* begin;
+  u32 position_bytes;
+};
+
 struct ProfileRecord;  // runtime/profile.h
 /// One moment on a worker's own clock and on one that all workers share (GPU).
 struct ProfileClock {
@@ -189,6 +198,7 @@ struct Launch {
   const Stream* stream;  // per worker
   const StreamRun* stream_runs;
   Sides sides;
+  const CacheMap* cache_map;     // nullptr: there is none (GPU)
   u32 spin_rounds;               // looks at a counter before a waiter sleeps; few while workers share cores (relaxed)
   ProfileRecord* profile;        // profile_capacity per worker; nullptr: nothing is recorded
   u32 profile_capacity;          // a power of two

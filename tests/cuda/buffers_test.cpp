@@ -79,11 +79,12 @@ struct Model {
   /// One row at a time, so that each step writes all of each buffer. `intermediate`: another size of it, of a random one.
   Model(const std::string& folder, bool random, int64_t rows = 1, int64_t requests = 1, int64_t intermediate = 0,
         const std::string& architecture = "", int64_t quant_columns = 0, int64_t layers = 0, int64_t max_seq_len = 128,
-        bool shares_caches = false)
+        bool shares_caches = false, int64_t head_dim = 0)
       : config(config_read(folder)) {
     if (!architecture.empty()) config.architecture = architecture;
     if (intermediate > 0) config.intermediate_size = intermediate;
     if (layers > 0) config.num_layers = layers;
+    if (head_dim > 0) config.head_dim = head_dim;
     if (random) config.vocab_size += config.vocab_size % 2;  // rows of the head stream in pairs
     options = {.max_rows = rows,
                .max_requests = requests,
@@ -323,6 +324,18 @@ TEST(CudaBuffers, WithPartnersToo) {
   ASSERT_EQ(num_shared_products(prompt), 1);
   fill(prompt);
   expect_same_buffers(prompt, 1, kRoundingsOfPrompt);
+}
+
+// Of heads of 128 values the copy engine brings whole tiles of keys by a map of the caches, the rest of one comes otherwise.
+TEST(CudaBuffers, WithHeadsOfTwoLinesToo) {
+  MEGALITH_SKIP_IF(testing::missing_gpu());
+  const test::EnvironmentVariable all_rows("MEGALITH_DISABLE", "gather_first");
+  constexpr double kRoundingsOfPrompt = 16;  // as above
+  for (const int64_t length : {512, 500, 900}) {
+    Model model(kStoryteller, true, 512, 1, 0, "", 0, 1, 1024, false, 128);
+    model.request.prompt = prompt_of(length);
+    expect_same_buffers(model, length > 512 ? 2 : 1, kRoundingsOfPrompt);
+  }
 }
 
 TEST(CudaBuffers, WithSplitKSlicesToo) {

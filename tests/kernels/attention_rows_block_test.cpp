@@ -36,10 +36,9 @@ bool barrier_passed(Barrier* barrier, u32 parity) {
     return std::ranges::any_of(barriers, [&](const Barrier& other) { return &other == barrier; });
   };
   give_way();
-  const u64 arrivals = __atomic_load_n(barrier, __ATOMIC_ACQUIRE), of_phase = is_one_of(key_ring.full) ? kWarpLanes
-                                                                              : is_one_of(key_ring.empty)
-                                                                                  ? kWarps / attention::kTeams
-                                                                                  : 1;
+  const u64 arrivals = __atomic_load_n(barrier, __ATOMIC_ACQUIRE), of_phase = is_one_of(key_ring.full)    ? kWarpLanes
+                                                                              : is_one_of(key_ring.empty) ? kWarps
+                                                                                                          : 1;
   return (arrivals / of_phase & 1) != parity;
 }
 
@@ -68,6 +67,15 @@ f64 number(f32 value) { return value; }
 f64 number(bf16 value) { return to_f32(value); }
 
 constexpr int kRequests = 3, kPositions = 320;
+/// Where whole lines of memory begin, as on a GPU.
+template <class T>
+struct AtLines {
+  using value_type = T;
+  T* allocate(size_t count) { return static_cast<T*>(::operator new(count * sizeof(T), std::align_val_t(128))); }
+  void deallocate(T* at, size_t) { ::operator delete(at, std::align_val_t(128)); }
+  bool operator==(const AtLines&) const = default;
+};
+using Cache = std::vector<bf16, AtLines<bf16>>;
 template <class Of, class T>
 struct CacheOf {
   static constexpr i64 kElements = i64(kRequests) * kPositions * Of::G * Of::D;
@@ -163,7 +171,7 @@ class AttentionRows : public ::testing::Test {
   }
   /// A cache for a task: its table is behind it.
   template <class T>
-  static auto task_cache(std::vector<T>& cache) {
+  static auto task_cache(std::vector<T, AtLines<T>>& cache) {
     return typename CacheOf<Of, T>::Type{cache.data()};
   }
   f64 of_qkv(size_t row, size_t g, size_t e, size_t d) const { return to_f32(qkv_[((row * G + g) * E + e) * D + d]); }
@@ -194,7 +202,7 @@ class AttentionRows : public ::testing::Test {
       u32* const table = table_ + is_value * page_pairs::kTableWords;
       table[page_pairs::kMaskWord] = table_[page_pairs::kMaskWord] % page_pairs::kPairsOfMemoryPage;  // one for both
       const auto* const words = reinterpret_cast<const u16*>(table);
-      std::vector<bf16>& cache = is_value ? v_cache_ : k_cache_;
+      Cache& cache = is_value ? v_cache_ : k_cache_;
       if (Of::kPaired)
         for (size_t i = 0; i < 2 * page_pairs::kTableWords; ++i) cache.push_back(bf16{words[i]});
     }
@@ -288,6 +296,8 @@ class AttentionRows : public ::testing::Test {
   template <class OfTask>
   void run(i64 task_rows = 5) {
     if (thread() == 0) {
+      map_.begin = reinterpret_cast<const u8*>(std::min(k_cache_.data(), v_cache_.data()));
+      map_.position_bytes = G * D * sizeof(bf16);
       y_.assign(rows_.size() * G * M * D, bf16{0x7fff});
       std::memset(shared_area(), 0xff, kWorkerConfig.area_bytes);
     }
@@ -312,6 +322,8 @@ class AttentionRows : public ::testing::Test {
         block_sync();
       }
   }
+
+  const runtime::CacheMap* map() const { return &map_; }
 
   /// Head e of a row as the scores want it.
   std::vector<f64> turned(size_t row, size_t g, size_t e, const std::vector<bf16>& norm) const {
@@ -388,7 +400,9 @@ class AttentionRows : public ::testing::Test {
 
   std::mt19937 random_{1};
   std::vector<Row> rows_;
-  std::vector<bf16> qkv_, q_norm_, k_norm_, k_cache_, v_cache_, appended_keys_, appended_values_, y_, together_;
+  runtime::CacheMap map_ = {};
+  std::vector<bf16> qkv_, q_norm_, k_norm_, y_, together_;
+  Cache k_cache_, v_cache_, appended_keys_, appended_values_;
   std::vector<typename Of::Table> cosine_, sine_;
   std::vector<i32> page_table_, requests_, positions_;
   u32 table_[2 * page_pairs::kTableWords];  // of keys, of values
@@ -476,7 +490,7 @@ class QueryTiles : public AttentionRows<Of> {
   template <class Run>
   void each_order(const Sequences& in_turn, const Sequences& side_by_side, Run run) {
     make_copied_rings();
-    by_block_beside([](auto is_over) { copy_warp_run(is_over); },
+    by_block_beside([this](auto is_over) { copy_warp_run(is_over, this->map()); },
                     [&] {
                       for (const bool is_in_turn : {true, false}) {
                         const Sequences& of = is_in_turn ? in_turn : side_by_side;

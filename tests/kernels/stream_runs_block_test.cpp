@@ -19,13 +19,11 @@ inline constexpr WorkerConfig kWorkerConfig = {.shared_bytes = 128 << 10, .strea
 namespace megalith::kernels {
 __attribute__((aligned(1024))) u8 dynamic_shared[kWorkerConfig.shared_bytes];
 // What the loader warp copies by: here at once.
-inline constexpr bool kCopiesByMap = false;
 inline constexpr u32 kMapBytes = 0;
 inline void copy_begin(void* to, const void* from, u32 bytes, Barrier*) { std::memcpy(to, from, bytes); }
 inline void copy_begin_by_map(void*, const void*, u32, u32, Barrier*) {}
 inline void prefetch(const void*, u32) {}
 inline void prefetch_by_map(const void*, u32) {}
-inline void map_is_written(const void*) {}
 }  // namespace megalith::kernels
 #include "megalith/runtime/cuda/stream_source.cuh"
 

@@ -15,6 +15,7 @@
 #include "megalith/kernels/stream_order.h"
 #include "megalith/machine/machine.h"
 #include "megalith/runtime/apart.h"
+#include "megalith/runtime/cuda/cache_map.h"
 #include "megalith/runtime/cuda/staging.h"
 #include "megalith/runtime/launch_state.h"
 #include "megalith/runtime/memory.h"
@@ -68,6 +69,8 @@ CudaProgram::CudaProgram(const graph::Graph& graph, const jit::CompiledKernel& k
     launch_.sides = sides_;
     launch_.scales = scales_.data<u8>();
   }
+  if (const std::optional<CacheMap> map = map_of_caches(graph, addresses_, device_))
+    launch_.cache_map = copy(&*map, 1, "the map of the caches");
   events_ = DeviceMemory(static_cast<int64_t>(sizeof(EventCounter)) * image_->num_events(), "the events");
   status_ = DeviceMemory(static_cast<int64_t>(sizeof(WorkerStatus)) * host.num_workers, "the workers' status");
   control_ = DeviceMemory(sizeof(Control), "the abort flag");

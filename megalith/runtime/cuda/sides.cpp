@@ -15,7 +15,7 @@ using jit::CudaDriver;
 namespace {
 
 constexpr size_t kPieces = stream::kPageBytes / stream::kPieceBytes;
-constexpr u32 kDynamicSharedBytes = 8;  // attribute of a function
+constexpr u32 kDynamicSharedAttribute = 8;  // attribute of a function
 
 u8 parity(u64 bits) { return static_cast<u8>(std::popcount(bits) & 1); }
 
@@ -52,7 +52,7 @@ void run_on_all(const jit::CudaDeviceInfo& device, jit::CudaModule module, const
   const CudaDriver& driver = CudaDriver::get();
   jit::CudaFunction function = nullptr;
   driver.check(driver.module_function(&function, module, name), name);
-  driver.check(driver.function_set_attribute(function, kDynamicSharedBytes, kSharedBytes), name);
+  driver.check(driver.function_set_attribute(function, kDynamicSharedAttribute, kSharedBytes), name);
   const jit::CudaLaunchConfig config{
       static_cast<unsigned>(device.num_multiprocessors), 1, 1, 32, 1, 1, kSharedBytes, nullptr, nullptr, 0};
   driver.check(driver.launch(&config, function, parameters, nullptr), name);

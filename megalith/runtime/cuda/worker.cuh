@@ -458,7 +458,7 @@ MEGALITH_INLINE inline void worker_run(const Launch& launch, u32 block, RunTask 
     if (warp == kernels::kWarps) return loader_warp_run(launch, worker);
     if (warp == kernels::kWarps + 1) return prefetch_warp_run(launch, worker, look_ahead);
     if (warp == kernels::kWarps + 2) return signal_warp_run(launch, worker);
-    if constexpr (kernels::kHasCopyWarp) kernels::copy_warp_run(has_ended);
+    if constexpr (kernels::kHasCopyWarp) kernels::copy_warp_run(has_ended, launch.cache_map);
     return;
   }
   kernels::registers_take();

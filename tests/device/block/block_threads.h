@@ -154,6 +154,9 @@ inline void pieces_begin(u32, Barrier*) {}
 inline void piece_begin(void*, const void*, u32, Barrier*) {}
 inline void pieces_end(Barrier*) {}
 inline void fence_writes_before_copies() {}
+inline void fence_reads_before_copies() {}
+inline void bytes_will_come(u32, Barrier*) {}
+inline void box_begin(u32, const void*, u32, u32, Barrier*) {}
 inline void copy_begin(u32, const bf16*, u32) {}
 inline u32 shared_address(const void*) { return 0; }
 template <class T>

@@ -18,6 +18,7 @@
 
 #include "lanes.h"
 #include "megalith/kernels/cuda/arch/ptx.cuh"
+#include "megalith/runtime/protocol.h"
 
 namespace megalith::kernels {
 
@@ -217,6 +218,17 @@ inline void pieces_begin(u32, Barrier*) {}
 inline void piece_begin(void* to, const void* from, u32 bytes, Barrier*) { std::memcpy(to, from, bytes); }
 inline void pieces_end(Barrier* full) { barrier_arrive(full); }
 inline void fence_writes_before_copies() {}
+/// Boxes of caches come at once, turned as swizzle128() of arch/wgmma.cuh has it.
+inline constexpr bool kCopiesByMap = true;
+inline void map_is_written(const void*) {}
+inline void bytes_will_come(u32, Barrier*) {}
+inline void box_begin(u32 to, const void* map, u32 line, u32 row, Barrier*) {
+  const auto& caches = *static_cast<const runtime::CacheMap*>(map);
+  for (u32 i = 0; i < runtime::CacheMap::kBoxRows; ++i)
+    for (u32 piece = 0; piece < 8; ++piece)
+      std::memcpy(shared_at<void>(to + i * 128 + (piece ^ i % 8) * 16),
+                  caches.begin + (u64{row} + i) * caches.position_bytes + line * 128 + piece * 16, 16);
+}
 inline void prefetch_line(const void*) {}
 inline void prefetch_lines(const void*, u32) {}
 /// Copies past registers: made when they are waited for, as late as they may be.

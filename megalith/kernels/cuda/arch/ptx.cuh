@@ -319,6 +319,21 @@ inline void prefetch_by_map(const void* map, u32 box) {
                : "l"(map), "r"(0), "r"(box)
                : "memory");
 }
+/// `full` does not end its phase before the copy engine has brought so many bytes more; nobody arrives by that.
+inline void bytes_will_come(u32 bytes, Barrier* full) {
+  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;"
+               :
+               : "r"(shared_address(full)), "r"(bytes)
+               : "memory");
+}
+/// The same of a map of three dimensions, of a box that begins at column 0 of `line` of `row`, told of by bytes_will_come().
+inline void box_begin(u32 to, const void* map, u32 line, u32 row, Barrier* full) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];"
+      :
+      : "r"(to), "l"(map), "r"(0), "r"(line), "r"(row), "r"(shared_address(full))
+      : "memory");
+}
 /// Once, before a map that the host has written is used.
 inline void map_is_written(const void* map) {
   asm volatile("fence.proxy.tensormap::generic.acquire.sys [%0], 128;" : : "l"(map) : "memory");
@@ -328,6 +343,8 @@ inline constexpr bool kCopiesByMap = false;
 inline constexpr u32 kMapBytes = 128;
 inline void copy_begin_by_map(void*, const void*, u32, u32, Barrier*) {}
 inline void prefetch_by_map(const void*, u32) {}
+inline void bytes_will_come(u32, Barrier*) {}
+inline void box_begin(u32, const void*, u32, u32, Barrier*) {}
 inline void map_is_written(const void*) {}
 inline constexpr u32 kCopyLanes = kWarpLanes;
 inline bool any_of_copy_lanes(bool value) { return any_of_warp(value); }

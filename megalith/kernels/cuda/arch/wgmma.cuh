@@ -7,6 +7,7 @@
 #pragma once
 
 #include "megalith/kernels/cuda/arch/ptx.cuh"
+#include "megalith/kernels/cuda/arch/swizzle.cuh"
 #include "megalith/kernels/cuda/common/half_pair.cuh"
 
 namespace megalith::kernels {
@@ -21,6 +22,14 @@ inline SharedMatrix shared_matrix(u32 address, u32 step, u32 leading, u32 stride
   u64 matrix;
   asm("mov.b64 %0, {%1, %2};" : "=l"(matrix) : "r"((place | (leading >> 4) << 16) + (step >> 4)), "r"(stride >> 4));
   return matrix;
+}
+/// One of rows of 128 bytes, eight of them in a kilobyte, at a multiple of that, whose pieces of 16 bytes are turned by the row's
+/// number (swizzle128()); `stride` bytes from eight rows to the next. As an operand, and as one whose columns lie side by side.
+inline SharedMatrix swizzled_matrix(u32 address, u32 step, u32 stride) {
+  return shared_matrix(address, step, 16, stride) | u64{1} << 62;
+}
+inline SharedMatrix swizzled_matrix_turned(u32 address, u32 step, u32 stride) {
+  return swizzled_matrix(address, step, stride);
 }
 // Begun here, done when wide_wait() says so; registers are the tensor cores' until then.
 inline void wide_begin() { asm volatile("wgmma.fence.sync.aligned;" : : : "memory"); }
@@ -55,7 +64,8 @@ inline void fence_writes_before_multiply() { asm volatile("fence.proxy.async.sha
 #define MEGALITH_NAMES_64 \
   MEGALITH_NAMES_48 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 // Operands behind the sums: four of x in registers and y, or x and y.
-#define MEGALITH_PAIR_8 "%8, %9"
+#define MEGALITH_NEXT_8 "%8, %9, %10, %11"
+#define MEGALITH_LAST_8 "%12"
 #define MEGALITH_NEXT_16 "%16, %17, %18, %19"
 #define MEGALITH_LAST_16 "%20"
 #define MEGALITH_PAIR_16 "%16, %17"
@@ -100,11 +110,10 @@ inline void fence_writes_before_multiply() { asm volatile("fence.proxy.async.sha
 MEGALITH_WIDE_MULTIPLY(bf16, "bf16")
 MEGALITH_WIDE_MULTIPLY(f16, "f16")
 // Of attention.
-MEGALITH_WIDE_MULTIPLY_SHARED(bf16, "bf16", 8, 16)
+MEGALITH_WIDE_MULTIPLY_REGISTERS(wide_multiply_turned, bf16, "bf16", 8, 16, 1)
 MEGALITH_WIDE_MULTIPLY_REGISTERS(wide_multiply_turned, bf16, "bf16", 16, 32, 1)
+MEGALITH_WIDE_MULTIPLY_REGISTERS(wide_multiply_turned, bf16, "bf16", 24, 48, 1)
 MEGALITH_WIDE_MULTIPLY_REGISTERS(wide_multiply_turned, bf16, "bf16", 32, 64, 1)
-MEGALITH_WIDE_MULTIPLY_REGISTERS(wide_multiply_turned, bf16, "bf16", 48, 96, 1)
-MEGALITH_WIDE_MULTIPLY_REGISTERS(wide_multiply_turned, bf16, "bf16", 64, 128, 1)
 #undef MEGALITH_WIDE_MULTIPLY
 #undef MEGALITH_WIDE_MULTIPLY_SHARED
 #undef MEGALITH_WIDE_MULTIPLY_REGISTERS
@@ -120,7 +129,8 @@ MEGALITH_WIDE_MULTIPLY_REGISTERS(wide_multiply_turned, bf16, "bf16", 64, 128, 1)
 #undef MEGALITH_16
 #undef MEGALITH_NAMES_8
 #undef MEGALITH_8
-#undef MEGALITH_PAIR_8
+#undef MEGALITH_NEXT_8
+#undef MEGALITH_LAST_8
 #undef MEGALITH_NEXT_16
 #undef MEGALITH_LAST_16
 #undef MEGALITH_PAIR_16
@@ -146,16 +156,21 @@ inline void wide_wait() {
   warp_sync();
 }
 struct SharedMatrix {
-  u32 address, leading, stride;
+  u32 address, leading, stride, row = 16;
 };
 inline SharedMatrix shared_matrix(u32 address, u32 step, u32 leading, u32 stride) {
   return {address + step, leading, stride};
 }
+inline SharedMatrix swizzled_matrix(u32 address, u32 step, u32 stride) { return {address + step, 16, stride, 128}; }
+inline SharedMatrix swizzled_matrix_turned(u32 address, u32 step, u32 stride) {
+  return {address + step, stride, 16, 128};
+}
 /// Of a matrix the row, or of one that is turned the value of the index that is summed over, that a lane names for
 /// ldmatrix: of eights `first` and the next, 16 of that index each.
 inline u32 row_of_lane(SharedMatrix y, int first) {
-  return y.address + static_cast<u32>(first + lane() / 16) * y.stride + static_cast<u32>(lane() / 8 % 2) * y.leading +
-         static_cast<u32>(lane() % 8) * 16;
+  const u32 row = y.address + static_cast<u32>(first + lane() / 16) * y.stride +
+                  static_cast<u32>(lane() / 8 % 2) * y.leading + static_cast<u32>(lane() % 8) * y.row;
+  return y.row == 128 ? swizzle128(row) : row;
 }
 template <Half T, int kSums, class Load>
 inline void wide_multiply_eights(T, f32 (&d)[kSums], uint4 x, SharedMatrix y, Load load) {

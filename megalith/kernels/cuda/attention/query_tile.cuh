@@ -1,10 +1,12 @@
 // Attention of a prompt's tokens, all of whose keys are in the cache: a block has a tile of up to 128 queries, the heads
 // of several tokens of one sequence that share keys, and a key is loaded once for all of them. After FlashAttention-2 and 3
-// (https://arxiv.org/abs/2307.08691, https://arxiv.org/abs/2407.08608), with the keys split between teams as well.
+// (https://arxiv.org/abs/2307.08691, https://arxiv.org/abs/2407.08608), with the values' columns split between teams.
 //
-// Tiles of 16 keys and their values come by a ring (pipeline/key_ring.cuh), and a team, two of the four warpgroups, takes
-// two of every four. Each of its warpgroups has 64 of the queries: scores and sums stay in registers, and what tensor cores
-// multiply them with lies in shared memory (arch/wgmma.cuh). In the end teams exchange half of what they have summed.
+// Tiles of 64 keys, and of their values, come by a ring (pipeline/key_ring.cuh). Each of a team's two warpgroups has 64 of the
+// queries and half of the columns: scores and sums stay in registers, and what tensor cores multiply them with lies in shared
+// memory (arch/wgmma.cuh). Both teams work out all scores. That is half as much again to multiply, and still shorter than a
+// share of the keys each: beside sums of all columns there are registers for the scores of 16 keys only, and the queries,
+// which the tensor cores take from shared memory anew for each such piece, cost four times what 16 keys take to multiply.
 //
 // Queries and the weights of the softmax are rounded to bf16, as models that compute in bf16 have them. Which keys a
 // tile has does not depend on who looks at it, and a tile behind a token's own key changes no bit of its sums: so a
@@ -31,15 +33,20 @@ template <bool kNorm, class Args>
 class QueryTile {
   static constexpr int D = 2 * static_cast<int>(Args::H), G = static_cast<int>(Args::G);
   static constexpr int kHeads = static_cast<int>(Args::E) - 2;
-  static constexpr int kKeys = attention::kTileKeys, kTeamTiles = 2;  // of a tile; tiles that a team takes at a time
-  static constexpr int kEights = D / 8, kHalf = kEights / 2;          // of columns; those that a team keeps
+  static constexpr int kKeys = attention::kTileKeys;
+  static constexpr int kHalf = D / 8 / attention::kTeams;  // eights of columns that a team has
+  static constexpr bool kSwizzled = attention::is_swizzled(D);
   // From eight columns of eight rows to the next eight columns, and from all columns of eight rows to the next rows.
-  static constexpr u32 kLeading = attention::kLeading, kEightBytes = attention::eight_bytes(D);
+  static constexpr u32 kLeading = attention::kLeading,
+                       kEightBytes = kSwizzled ? attention::kSwizzledEightBytes : attention::eight_bytes(D);
+  // From the first halves of rows that are swizzled to the second ones.
+  static constexpr u32 kKeyHalves = attention::kTileKeys * attention::kHalfRowBytes,
+                       kQueryHalves = attention::kTileQueries * attention::kHalfRowBytes;
   static constexpr u32 kTileBytes = attention::key_tile_bytes(D);
   // Tokens whose queries a warp stages: as many as one trip through the L2 brings to registers, all of a tile as a rule.
   static constexpr int kAtOnce = kHeads < 8 ? 8 / kHeads : 1;
   using Head = HeadOf<kNorm, Args>;
-  static_assert(kWarps == 8 * attention::kTeams && attention::kTileQueries == 128 && kKeys == 16);
+  static_assert(kWarps == 8 * attention::kTeams && attention::kTileQueries == 128 && kKeys == 64);
   static_assert(D % attention::kRunValues == 0 && kAllCached<Args>);
 
  public:
@@ -53,35 +60,20 @@ class QueryTile {
   void run(bool is_first) {
     request_keys();
     stage_queries();
+    u32 tile = key_ring.tiles;  // no other warp looks behind the barrier
     fence_writes_before_multiply();
     block_sync();
     if (is_first) inputs_are_ready(args().epoch);
       // Not before: beside them heads are staged in other memory than registers.
 #pragma unroll
     for (f32& sum : sum_) sum = 0;
-    constexpr int kOfTeam = kTeamTiles * kKeys;
+    if (warpgroup() * 64 < tokens() * kHeads) {
+      attend(tile);
+    } else {
 #pragma unroll 1
-    for (int at = team() * kOfTeam; at < key_ring.request.count; at += attention::kTeams * kOfTeam) {
-      const u32 tile = key_ring.tiles + static_cast<u32>(at / kKeys),
-                tiles = tiles_of_keys(key_ring.request.count - at);
-      // The first token has the fewest keys.
-      const bool has_queries = warpgroup() * 64 < tokens() * kHeads,
-                 is_masked = at + kOfTeam - 1 > attended_tile().first;
-#pragma unroll
-      for (u32 i = 0; i < kTeamTiles; ++i) {
-        if (i >= tiles) break;
-        // One after the other: so the copy warp is ahead by all tiles that nobody multiplies.
-        while (!all_of_warp(barrier_passed(&key_ring.full[key_slot(tile + i)], key_parity(tile + i)))) {}
-        fence_writes_before_multiply();
-        const u32 slot = key_slot(tile + i);
-        if (has_queries) {
-          const u32 keys = QueryTile::keys() + slot * kSlotBytes;
-          f32 scores[kKeys / 2];
-          multiply_keys(scores, keys);
-          add_values(scores, at + static_cast<int>(i) * kKeys, is_masked, keys);
-        }
-        warp_sync();
-        warp_arrive(&key_ring.empty[slot]);
+      for (u32 tiles = tiles_of_keys(key_ring.request.count); tiles > 0; --tiles) {
+        tile_is_there(tile);
+        give_back(tile);
       }
     }
 #pragma unroll
@@ -89,10 +81,8 @@ class QueryTile {
       total += from_lane(total, 1);
       total += from_lane(total, 2);
     }
-    block_sync();  // what was staged makes room for the sums
-    if (thread() == 0) key_ring.tiles = after_tiles(key_ring.tiles, tiles_of_keys(key_ring.request.count));
-    exchange();
     put();
+    if (thread() == 0) key_ring.tiles = tile;
   }
 
  private:
@@ -106,14 +96,15 @@ class QueryTile {
   static int warpgroup() { return warp() / 4 % 2; }
   /// The same for all lanes, which the compiler would not know.
   static u32 of_warp(u32 value) { return __shfl_sync(0xffffffffu, value, 0); }
-  /// A slot of the ring: keys, behind which values are. Behind all slots the queries.
-  static constexpr u32 kSlotBytes = 2 * kTileBytes;
-  static u32 keys() { return shared_address(shared_area()); }
-  static u32 queries() { return keys() + attention::kKeySlots * kSlotBytes; }
+  /// The ring, behind which queries are.
+  static u32 ring() { return shared_address(shared_area()); }
+  static u32 queries() { return ring() + attention::kKeySlots * kTileBytes; }
   /// Where value d of a query is.
   static u32 in_queries(int row, int d) {
-    return static_cast<u32>(row / 8) * kEightBytes + static_cast<u32>(d / 8) * kLeading +
-           static_cast<u32>(row % 8 * 16 + d % 8 * 2);
+    const u32 eight = static_cast<u32>(row / 8) * kEightBytes;
+    if (kSwizzled)
+      return eight + static_cast<u32>(d / 64) * kQueryHalves + swizzle128(static_cast<u32>(row % 8 * 128 + d % 64 * 2));
+    return eight + static_cast<u32>(d / 8) * kLeading + static_cast<u32>(row % 8 * 16 + d % 8 * 2);
   }
   Args args() const { return Args::of(*task_); }
 
@@ -147,11 +138,13 @@ class QueryTile {
       }
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
-        if (first + i * kWarps >= tokens()) break;
+        // Looked at once: behind each store it would be looked at anew.
+        const int token = first + i * kWarps;
+        if (token >= tokens()) break;
 #pragma unroll
         for (int head = 0; head < kHeads; ++head)
           heads[i][head].finish(squares[i * kHeads + head], head_eps<Args>(), [&](int d, f32 a, f32 b) {
-            store_shared(queries() + in_queries(number(i) * kHeads + head, d), pack_bf16(a, b));
+            store_shared(queries() + in_queries(token * kHeads + head, d), pack_bf16(a, b));
           });
       }
     }
@@ -175,21 +168,56 @@ class QueryTile {
     request_copies(Copied::keys);
   }
 
+  static void tile_is_there(u32 tile) {
+    while (!all_of_warp(barrier_passed(&key_ring.full[key_slot(tile)], key_parity(tile)))) {}
+  }
+  /// What was multiplied of a tile; `tile`: the next one's number then.
+  static void give_back(u32& tile) {
+    warp_sync();
+    warp_arrive(&key_ring.empty[key_slot(tile)]);
+    tile = after_tiles(tile, 1);
+  }
+  /// Of queries or keys columns 16 step and the next 16.
+  static SharedMatrix columns_of(u32 address, u32 halves, u32 step) {
+    return kSwizzled ? swizzled_matrix(address, step / 4 * halves + step % 4 * 32, kEightBytes)
+                     : shared_matrix(address, step * 2 * kLeading, kLeading, kEightBytes);
+  }
+  static u32 address_of(u32 tile) { return ring() + key_slot(tile) * kTileBytes; }
+
+  void attend(u32& tile) {
+#pragma unroll 1
+    for (int at = 0; at < key_ring.request.count; at += kKeys) {
+      tile_is_there(tile);
+      fence_writes_before_multiply();
+      f32 scores[kKeys / 2];
+      multiply_keys(scores, address_of(tile));
+      wide_wait<0>();
+      give_back(tile);
+      // The first token has the fewest keys.
+      uint4 weights[kKeys / 16];
+      weigh(weights, scores, at, at + kKeys - 1 > attended_tile().first);
+      tile_is_there(tile);
+      fence_writes_before_multiply();
+      add_values(weights, address_of(tile));
+      wide_wait<0>();
+      give_back(tile);
+    }
+  }
   /// Of the lane's queries the scores of keys 8 j + 2 (lane % 4) and the next.
   void multiply_keys(f32 (&scores)[kKeys / 2], u32 keys) const {
 #pragma unroll
     for (f32& score : scores) score = 0;
     wide_begin();
+    // keep(): all steps' addresses held at a time are more than there are registers for, and then ptxas 13.0 has every wgmma of
+    // the kernel wait for the one before it (C7512).
 #pragma unroll
     for (int step = 0; step < D / 16; ++step)
-      wide_multiply(bf16{}, scores, shared_matrix(query_, step * 2 * kLeading, kLeading, kEightBytes),
-                    shared_matrix(keys, step * 2 * kLeading, kLeading, kEightBytes));
+      wide_multiply(bf16{}, scores, columns_of(keep(query_), kQueryHalves, step), columns_of(keys, kKeyHalves, step));
     wide_commit();
-    wide_wait<0>();
   }
-  /// Makes weights of the scores of keys from number `at` on, and sums so far less by what the largest score is more; adds
-  /// the values. `is_masked`: some keys may be behind a token.
-  void add_values(f32 (&scores)[kKeys / 2], int at, bool is_masked, u32 keys) {
+  /// Makes weights of the scores of keys from number `at` on, and sums so far less by what the largest score is more.
+  /// `is_masked`: some keys may be behind a token.
+  void weigh(uint4 (&weights)[kKeys / 16], f32 (&scores)[kKeys / 2], int at, bool is_masked) {
     static_assert(Args::scale > 0);
     constexpr f32 kScale = Args::scale * kLog2E;
     if (is_masked) {
@@ -222,80 +250,33 @@ class QueryTile {
         top_[i] = top;
       }
 #pragma unroll
-      for (int i = 0; i < 4 * kEights; ++i) sum_[i] *= keep[i % 4 / 2];
+      for (int i = 0; i < 4 * kHalf; ++i) sum_[i] *= keep[i % 4 / 2];
     }
 #pragma unroll
     for (int i = 0; i < kKeys / 2; ++i) {
       scores[i] = fast_exp2(fma(scores[i], kScale, -top_[i % 4 / 2]));
       total_[i % 4 / 2] += scores[i];
     }
-    uint4 weights[kKeys / 16];
 #pragma unroll
     for (int step = 0; step < kKeys / 16; ++step) {
       const f32* const of = scores + 8 * step;
       weights[step] = {pack_bf16(of[0], of[1]), pack_bf16(of[2], of[3]), pack_bf16(of[4], of[5]),
                        pack_bf16(of[6], of[7])};
     }
-    const u32 values = keys + kTileBytes;
+  }
+  /// The team's columns of the values, so often.
+  void add_values(const uint4 (&weights)[kKeys / 16], u32 values) {
+    const u32 of_team = values + static_cast<u32>(team()) * (kSwizzled ? kKeyHalves : kHalf * kLeading);
     wide_begin();
 #pragma unroll
     for (int step = 0; step < kKeys / 16; ++step)
       wide_multiply_turned(bf16{}, sum_, weights[step],
-                           shared_matrix(values, step * 2 * kEightBytes, kEightBytes, kLeading));
+                           kSwizzled ? swizzled_matrix_turned(of_team, step * 2 * kEightBytes, kEightBytes)
+                                     : shared_matrix(of_team, step * 2 * kEightBytes, kEightBytes, kLeading));
     wide_commit();
-    wide_wait<0>();
   }
 
-  /// Gives the other team its half of the columns, and takes this one's from it: of kHalf eights, which are the first of
-  /// sum_ then; the first team keeps the lower ones.
-  void exchange() {
-    constexpr int kStride = attention::exchanged_floats(D);  // behind a query's columns the largest score and the total
-    const auto at = [&](int team) {
-      return shared_address(shared_area()) +
-             static_cast<u32>((team * attention::kTileQueries + row()) * kStride + lane() % 4 * 2) * 4;
-    };
-    const u32 to = at(team() ^ 1);
-    const auto give = [&](int e, const f32* sum) {
-#pragma unroll
-      for (int k = 0; k < 4; ++k) store_shared(to + (k / 2 * 8 * kStride + 8 * e + k % 2) * 4, sum[k]);
-    };
-    // A way for each: with a choice for each number all of them would be made before the first store.
-    if (team() == 1) {
-#pragma unroll
-      for (int e = 0; e < kHalf; ++e) {
-        give(e, sum_ + 4 * e);
-#pragma unroll
-        for (int k = 0; k < 4; ++k) sum_[4 * e + k] = sum_[4 * (kHalf + e) + k];
-      }
-    } else {
-#pragma unroll
-      for (int e = 0; e < kHalf; ++e) give(e, sum_ + 4 * (kHalf + e));
-    }
-    if (lane() % 4 == 0)
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        store_shared(to + (8 * i * kStride + 8 * kHalf) * 4, top_[i]);
-        store_shared(to + (8 * i * kStride + 8 * kHalf + 1) * 4, total_[i]);
-      }
-    block_sync();
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const u32 from = at(team()) + 8 * i * kStride * 4, state = from - lane() % 4 * 8 + 8 * kHalf * 4;
-      const uint2 other = load_shared_eight(state);
-      const f32 top = as_f32(other.x), larger = max(top_[i], top), keep = fast_exp2(top_[i] - larger),
-                take = fast_exp2(top - larger);
-      total_[i] = fma(total_[i], keep, as_f32(other.y) * take);
-#pragma unroll
-      for (int e = 0; e < kHalf; ++e) {
-        const uint2 of_other = load_shared_eight(from + 8 * e * 4);
-        f32* const sum = sum_ + 4 * e + 2 * i;
-        sum[0] = fma(sum[0], keep, as_f32(of_other.x) * take);
-        sum[1] = fma(sum[1], keep, as_f32(of_other.y) * take);
-      }
-    }
-  }
-  static f32 as_f32(u32 bits) { return __builtin_bit_cast(f32, bits); }
-  /// The columns that the team has kept, of the lane's queries.
+  /// The team's columns of the lane's queries.
   void put() const {
     const Args args = this->args();
 #pragma unroll
@@ -329,7 +310,7 @@ class QueryTile {
   const u32 query_;  // the address of the warpgroup's queries
   // Of each of the lane's queries the largest score so far in units of log 2, the lane's share of the weights' total, the sums. Finite, since none of a
   // tile's keys may count.
-  f32 top_[2] = {-1e30f, -1e30f}, total_[2] = {}, sum_[4 * kEights];
+  f32 top_[2] = {-1e30f, -1e30f}, total_[2] = {}, sum_[4 * kHalf];
 };
 
 /// Whether row `at`, of those up to `end`, is of the sequence of the one in front of it, and behind it there.

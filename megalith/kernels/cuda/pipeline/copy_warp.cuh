@@ -17,15 +17,15 @@ inline void make_copied_rings() {
   make_key_ring();
 }
 
-/// Task after task, until `is_over()`.
+/// Task after task, until `is_over()`. `map`: of caches, or nullptr.
 template <class IsOver>
-inline void copy_warp_run(IsOver is_over) {
+inline void copy_warp_run(IsOver is_over, const runtime::CacheMap* map = nullptr) {
   u32 slot = 0, parity = 0, tile = 0;
   for (u32 asked = 0;; asked ^= 1) {
     while (!all_of_warp(barrier_passed(&copy_request.made, asked)))
       if (any_of_warp(is_over())) return;
     if (copy_request.what == Copied::keys)
-      copy_keys(tile);
+      copy_keys(map, tile);
     else
       copy_activations(slot, parity);
     warp_sync();

@@ -1,15 +1,19 @@
 // The ring through which keys and values of the cache come to attention of prompts (attention/query_tile.cuh): tiles of
-// kTileKeys positions of a sequence, for one group of heads, laid out as the tensor cores want them (arch/wgmma.cuh).
+// kTileKeys positions of a sequence, for one group of heads, laid out as the tensor cores want them (arch/wgmma.cuh). A tile
+// of keys is followed by that of their values, so that room for the next keys is there while those values are still multiplied.
 //
-// The copy warp looks pages up and copies 16 bytes a lane (cp.async), since eight positions, which are apart in a page, are
-// side by side in a tile. Copies of a tile arrive at its barrier by themselves: a warp that waited for one tile after the other
-// to announce it made a task of 512 tokens of Qwen3-8B take 21 us instead of 18 on an H100.
+// The copy warp looks pages up. Where a map describes the caches (runtime::CacheMap) the copy engine brings whole tiles, which
+// takes the multiprocessors of an H100 half as long when all of them copy. Else, and of a tile that is not whole, each lane copies
+// 16 bytes at a time (cp.async). Those copies arrive at a tile's barrier by themselves: a warp that waited for one tile after the
+// other to announce it made a task of 512 tokens of Qwen3-8B take 21 us instead of 18.
 #pragma once
 
 #include "megalith/kernels/attention_layout.h"
+#include "megalith/kernels/cuda/arch/swizzle.cuh"
 #include "megalith/kernels/cuda/common/check.cuh"
 #include "megalith/kernels/cuda/pipeline/copy_request.cuh"
 #include "megalith/kernels/cuda/pipeline/weight_ring.cuh"
+#include "megalith/runtime/protocol.h"
 
 namespace megalith::kernels {
 
@@ -32,7 +36,7 @@ __shared__ KeyRingState key_ring;
 inline void make_key_ring() {
   for (u32 i = 0; i < attention::kKeySlots; ++i) {
     barrier_init(&key_ring.full[i], kWarpLanes);
-    barrier_init(&key_ring.empty[i], kWarps / attention::kTeams * kArrivalsOfWarp);
+    barrier_init(&key_ring.empty[i], kWarps * kArrivalsOfWarp);
   }
   key_ring.tiles = 0;
 }
@@ -42,70 +46,118 @@ inline u32 key_parity(u32 tile) { return tile / attention::kKeySlots & 1; }
 /// The number behind `count` tiles from `tile` on. It begins anew where slot and parity do: a count that went on would end in the
 /// middle of a round.
 inline u32 after_tiles(u32 tile, u32 count) { return (tile + count) % (2 * attention::kKeySlots); }
+/// Of keys and of values.
 inline u32 tiles_of_keys(int count) {
-  return static_cast<u32>(count + attention::kTileKeys - 1) / static_cast<u32>(attention::kTileKeys);
+  return 2 * (static_cast<u32>(count + attention::kTileKeys - 1) / static_cast<u32>(attention::kTileKeys));
 }
 
 /// By all lanes of the copy warp, what a task has asked for, of heads of kRuns * kRunValues values; `tile`: the next one's number.
 /// A lane looks up the page of a position. Eight lanes side by side copy what lies side by side, of as few positions as
 /// that takes: with eight positions of 16 bytes each a tile of 16 KB took an H100 1,780 cycles instead of 310.
 template <int kRuns>
-inline void copy_keys_of(const KeysRequest& request, u32& tile) {
-  constexpr int kKeys = attention::kTileKeys, kPieces = kRuns * attention::kRunValues / 8,  // of 16 bytes, of a row
+inline void copy_keys_of(const KeysRequest& request, const runtime::CacheMap* map, u32& tile) {
+  constexpr int kKeys = attention::kTileKeys, kLooks = kKeys / kWarpLanes,
+                kPieces = kRuns * attention::kRunValues / 8,  // of 16 bytes, of a row
       kAcross = kRuns % 4 == 0   ? 16
                 : kRuns % 2 == 0 ? 8
                                  : 4,
                 kRows = kWarpLanes / kAcross;
-  constexpr u32 kTileBytes = attention::key_tile_bytes(8 * kPieces), kEightBytes = attention::eight_bytes(8 * kPieces);
-  static_assert(kWarpLanes % kKeys == 0 && kKeys % 8 == 0 && 8 % kRows == 0);
+  constexpr bool kSwizzled = attention::is_swizzled(8 * kPieces);
+  constexpr u32 kTileBytes = attention::key_tile_bytes(8 * kPieces), kHalves = kKeys * attention::kHalfRowBytes,
+                kEightBytes = kSwizzled ? attention::kSwizzledEightBytes : attention::eight_bytes(8 * kPieces);
+  static_assert(kKeys == 2 * kWarpLanes && 8 % kRows == 0);
   // Asked once, where nobody wants the registers.
-  const int mine = lane(), row = mine / kAcross, piece = mine % kAcross;
-  // Of so many pages from first_page on, each lane has one: a load for each tile would stand behind the copies before it.
+  const int mine = lane(), row = mine / kAcross, piece = mine % kAcross, count = request.count;
   int first_page = -kWarpLanes, page = 0;
   // Past the last position zeros come, since a weight of 0 takes no value that is none.
   const auto place_of = [&](int at) {
-    const int position = min(at + mine, request.count - 1), number = position / request.page_positions;
+    const int position = min(at + mine, count - 1), number = position / request.page_positions;
     if (any_of_warp(number >= first_page + kWarpLanes)) {
       first_page = __shfl_sync(0xffffffffu, number, 0);
-      const int looked_up = min(first_page + mine, (request.count - 1) / request.page_positions);
+      const int looked_up = min(first_page + mine, (count - 1) / request.page_positions);
       page = inside_32(request.faults, request.pages[looked_up], request.num_pages, request.check);
     }
     return __shfl_sync(0xffffffffu, page, number - first_page) * request.page_positions +
            (position - number * request.page_positions);
   };
-  const bf16 *const keys = request.keys + piece * 8, *const values = request.values + piece * 8;
-  const u32 ring = shared_address(shared_area()) + static_cast<u32>(piece * attention::kLeading + row * 16),
+  // A row of a swizzled tile is further by so much, and what that turns.
+  const u32 ring = shared_address(shared_area()) +
+                   static_cast<u32>(kSwizzled ? piece / 8 * kHalves + swizzle128(row * 128 + piece % 8 * 16)
+                                              : piece * attention::kLeading + row * 16),
             stride = static_cast<u32>(request.position_stride);
-  int place = place_of(0);
-#pragma unroll 1
-  for (int at = 0; at < request.count; at += kKeys, tile = after_tiles(tile, 1)) {
-    const u32 slot = key_slot(tile), to = ring + slot * 2 * kTileBytes;
-    while (!all_of_warp(barrier_passed(&key_ring.empty[slot], key_parity(tile) ^ 1))) {}
-    // All of them before the first copy: a row at a time each copy would wait for what a lane tells the others.
-    u64 from[kKeys / kRows];
+  // Of what a map describes the copy engine takes whole tiles, a box a lane: the halves of as many positions as are on a page.
+  constexpr int kBoxRows = runtime::CacheMap::kBoxRows, kBoxes = kKeys / kBoxRows;
+  const bool by_map = kCopiesByMap && kSwizzled && map != nullptr && map->position_bytes == 2 * stride &&
+                      request.page_positions % kBoxRows == 0;
+  const u32 box = static_cast<u32>(mine) / 2 % kBoxes, half = static_cast<u32>(mine) % 2;
+  u32 line[2] = {}, first_row[2] = {};
+  if (by_map) {
+    fence_writes_before_copies();
+    fence_reads_before_copies();
+    map_is_written(map);
 #pragma unroll
-    for (int i = 0; i < kKeys / kRows; ++i)
-      from[i] = u64{static_cast<u32>(__shfl_sync(0xffffffffu, place, at % kWarpLanes + i * kRows + row))} * stride;
-#pragma unroll
-    for (int first = 0; first < kKeys; first += kRows) {
-      const u32 bytes = at + first + row < request.count ? 16 : 0,
-                to_row = to + static_cast<u32>(first / 8 * kEightBytes + first % 8 * 16);
-#pragma unroll
-      for (int i = 0; i < kPieces; i += kAcross) {
-        copy_begin(to_row + i * attention::kLeading, keys + from[first / kRows] + i * 8, bytes);
-        copy_begin(to_row + kTileBytes + i * attention::kLeading, values + from[first / kRows] + i * 8, bytes);
-      }
+    for (int i = 0; i < 2; ++i) {
+      const auto* const of = reinterpret_cast<const u8*>(i == 0 ? request.keys : request.values);
+      const u32 lines = static_cast<u32>(static_cast<u64>(of - map->begin) / attention::kHalfRowBytes),
+                of_position = 2 * stride / attention::kHalfRowBytes;
+      line[i] = lines % of_position + half;
+      first_row[i] = lines / of_position;
     }
-    copies_arrive(&key_ring.full[slot]);
-    if ((at + kKeys) % kWarpLanes == 0) place = place_of(at + kKeys);
+  }
+#pragma unroll 1
+  for (int at = 0; at < count; at += kKeys) {
+    int place[kLooks];
+#pragma unroll
+    for (int look = 0; look < kLooks; ++look) place[look] = place_of(at + look * kWarpLanes);
+#pragma unroll 1
+    for (int i = 0; i < 2; ++i) {
+      const bf16* const of = (i == 0 ? request.keys : request.values) + piece * 8;
+      const u32 slot = key_slot(tile), to = ring + slot * kTileBytes;
+      while (!all_of_warp(barrier_passed(&key_ring.empty[slot], key_parity(tile) ^ 1))) {}
+      if (by_map && at + kKeys <= count) {
+        const u32 on_page = __shfl_sync(0xffffffffu, place[0], static_cast<int>(box) % 2 * kBoxRows),
+                  on_next = __shfl_sync(0xffffffffu, place[kLooks - 1], static_cast<int>(box) % 2 * kBoxRows);
+        if (mine == 0) bytes_will_come(kTileBytes, &key_ring.full[slot]);
+        warp_sync();
+        if (mine < 2 * kBoxes)
+          box_begin(shared_address(shared_area()) + slot * kTileBytes + half * kHalves +
+                        box * kBoxRows * attention::kHalfRowBytes,
+                    map, i == 0 ? line[0] : line[1],
+                    (i == 0 ? first_row[0] : first_row[1]) + (box < 2 ? on_page : on_next), &key_ring.full[slot]);
+        warp_sync();
+        barrier_arrive(&key_ring.full[slot]);
+        tile = after_tiles(tile, 1);
+        continue;
+      }
+#pragma unroll 1
+      for (int look = 0; look < kLooks; ++look) {
+        const int begin = look * kWarpLanes, looked = look == 0 ? place[0] : place[kLooks - 1];
+        const u32 to_rows = to + static_cast<u32>(begin) / 8 * kEightBytes;
+        u64 from[kWarpLanes / kRows];
+#pragma unroll
+        for (int r = 0; r < kWarpLanes / kRows; ++r)
+          from[r] = u64{static_cast<u32>(__shfl_sync(0xffffffffu, looked, r * kRows + row))} * stride;
+#pragma unroll
+        for (int first = 0; first < kWarpLanes; first += kRows) {
+          const u32 bytes = at + begin + first + row < count ? 16 : 0,
+                    to_row = (kSwizzled ? (to_rows ^ first % 8 * 16) + first % 8 * 128 : to_rows + first % 8 * 16) +
+                             first / 8 * kEightBytes;
+#pragma unroll
+          for (int across = 0; across < kPieces; across += kAcross)
+            copy_begin(to_row + across * attention::kLeading, of + from[first / kRows] + across * 8, bytes);
+        }
+      }
+      copies_arrive(&key_ring.full[slot]);
+      tile = after_tiles(tile, 1);
+    }
   }
 }
 template <int kRuns = attention::kMaxTileValues / attention::kRunValues>
-inline void copy_keys(u32& tile) {
-  const KeysRequest request = key_ring.request;
+inline void copy_keys(const runtime::CacheMap* map, u32& tile) {
+  const KeysRequest& request = key_ring.request;
   if constexpr (kRuns > 1)
-    if (request.values_of_head < kRuns * attention::kRunValues) return copy_keys<kRuns - 1>(tile);
-  copy_keys_of<kRuns>(request, tile);
+    if (request.values_of_head < kRuns * attention::kRunValues) return copy_keys<kRuns - 1>(map, tile);
+  copy_keys_of<kRuns>(request, map, tile);
 }
 
 }  // namespace megalith::kernels
