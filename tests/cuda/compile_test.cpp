@@ -320,10 +320,13 @@ TEST(CudaCompile, TablesOfWholeHeadsSpillNothing) {
 // grown beyond what the compiler inlines by itself.
 TEST(CudaCompile, PromptsWithRoomForManySequencesMultiplySideBySide) {
   MEGALITH_SKIP_IF(testing::missing_compiler());
-  const graph::Graph graph = decoder_graph("shapes/Qwen3-8B", "cuda:sm_90a", 512, 64, DType::bf16, 0, true);
-  const graph::Schedule schedule = optimize::make_schedule(graph, "cuda:sm_90a");
-  const std::string source = codegen::emit_cuda(graph::lower(graph, schedule).kernels, "prompts", schedule.worker).text;
-  EXPECT_FALSE(jit::compile_cubin("prompts", source, "sm_90a").resources.multiplies_one_by_one);
+  for (const int64_t requests : {64, 128}) {
+    const graph::Graph graph = decoder_graph("shapes/Qwen3-8B", "cuda:sm_90a", 512, requests, DType::bf16, 0, true);
+    const graph::Schedule schedule = optimize::make_schedule(graph, "cuda:sm_90a");
+    const std::string source =
+        codegen::emit_cuda(graph::lower(graph, schedule).kernels, "prompts", schedule.worker).text;
+    EXPECT_FALSE(jit::compile_cubin("prompts", source, "sm_90a").resources.multiplies_one_by_one) << requests;
+  }
 }
 
 // In int8 nothing spills either: many rows, which hold the most in registers, and one.

@@ -51,113 +51,149 @@ inline u32 tiles_of_keys(int count) {
   return 2 * (static_cast<u32>(count + attention::kTileKeys - 1) / static_cast<u32>(attention::kTileKeys));
 }
 
-/// By all lanes of the copy warp, what a task has asked for, of heads of kRuns * kRunValues values; `tile`: the next one's number.
-/// A lane looks up the page of a position. Eight lanes side by side copy what lies side by side, of as few positions as
-/// that takes: with eight positions of 16 bytes each a tile of 16 KB took an H100 1,780 cycles instead of 310.
-template <int kRuns>
-inline void copy_keys_of(const KeysRequest& request, const runtime::CacheMap* map, u32& tile) {
-  constexpr int kKeys = attention::kTileKeys, kLooks = kKeys / kWarpLanes,
-                kPieces = kRuns * attention::kRunValues / 8,  // of 16 bytes, of a row
-      kAcross = kRuns % 4 == 0   ? 16
-                : kRuns % 2 == 0 ? 8
-                                 : 4,
-                kRows = kWarpLanes / kAcross;
-  constexpr bool kSwizzled = attention::is_swizzled(8 * kPieces);
-  constexpr u32 kTileBytes = attention::key_tile_bytes(8 * kPieces), kHalves = kKeys * attention::kHalfRowBytes,
-                kEightBytes = kSwizzled ? attention::kSwizzledEightBytes : attention::eight_bytes(8 * kPieces);
-  static_assert(kKeys == 2 * kWarpLanes && 8 % kRows == 0);
-  // Asked once, where nobody wants the registers.
-  const int mine = lane(), row = mine / kAcross, piece = mine % kAcross, count = request.count;
-  int first_page = -kWarpLanes, page = 0;
-  // Past the last position zeros come, since a weight of 0 takes no value that is none.
-  const auto place_of = [&](int at) {
-    const int position = min(at + mine, count - 1), number = position / request.page_positions;
-    if (any_of_warp(number >= first_page + kWarpLanes)) {
-      first_page = __shfl_sync(0xffffffffu, number, 0);
-      const int looked_up = min(first_page + mine, (count - 1) / request.page_positions);
-      page = inside_32(request.faults, request.pages[looked_up], request.num_pages, request.check);
-    }
-    return __shfl_sync(0xffffffffu, page, number - first_page) * request.page_positions +
-           (position - number * request.page_positions);
-  };
-  // A row of a swizzled tile is further by so much, and what that turns.
-  const u32 ring = shared_address(shared_area()) +
-                   static_cast<u32>(kSwizzled ? piece / 8 * kHalves + swizzle128(row * 128 + piece % 8 * 16)
-                                              : piece * attention::kLeading + row * 16),
-            stride = static_cast<u32>(request.position_stride);
-  // Of what a map describes the copy engine takes whole tiles, a box a lane: the halves of as many positions as are on a page.
-  constexpr int kBoxRows = runtime::CacheMap::kBoxRows, kBoxes = kKeys / kBoxRows;
-  const bool by_map = kCopiesByMap && kSwizzled && map != nullptr && map->position_bytes == 2 * stride &&
-                      request.page_positions % kBoxRows == 0;
-  const u32 box = static_cast<u32>(mine) / 2 % kBoxes, half = static_cast<u32>(mine) % 2;
-  u32 line[2] = {}, first_row[2] = {};
-  if (by_map) {
+/// Where the halves of heads that a task wants are, to a map of the caches that describes them.
+struct BoxesOfKeys {
+  static constexpr int kRows = runtime::CacheMap::kBoxRows, kOfTile = attention::kTileKeys / kRows;
+
+  const runtime::CacheMap* map;
+  bool fits;  // else there is no map, or it describes other heads or pages
+  u32 line[2],
+      first
+          [2];  // of keys and of values: which run of 128 bytes of a position, the lane's half, and the row of position 0
+
+  inline BoxesOfKeys(const KeysRequest& request, const runtime::CacheMap* of, bool is_swizzled)
+      : map(of), line{}, first{} {
+    const u32 position_bytes = 2 * static_cast<u32>(request.position_stride),
+              lines_of_position = position_bytes / attention::kHalfRowBytes;
+    fits = kCopiesByMap && is_swizzled && map != nullptr && map->position_bytes == position_bytes &&
+           request.page_positions % kRows == 0;
+    if (!fits) return;
     fence_writes_before_copies();
     fence_reads_before_copies();
     map_is_written(map);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const auto* const of = reinterpret_cast<const u8*>(i == 0 ? request.keys : request.values);
-      const u32 lines = static_cast<u32>(static_cast<u64>(of - map->begin) / attention::kHalfRowBytes),
-                of_position = 2 * stride / attention::kHalfRowBytes;
-      line[i] = lines % of_position + half;
-      first_row[i] = lines / of_position;
+      const auto* const at = reinterpret_cast<const u8*>(i == 0 ? request.keys : request.values);
+      const u32 lines = static_cast<u32>(static_cast<u64>(at - map->begin) / attention::kHalfRowBytes);
+      line[i] = lines % lines_of_position + static_cast<u32>(lane()) % 2;
+      first[i] = lines / lines_of_position;
     }
   }
+};
+
+/// What a task has asked for, of heads of kRuns * kRunValues values. By all lanes of the copy warp.
+template <int kRuns>
+class CopiesOfKeys {
+  static constexpr int kKeys = attention::kTileKeys, kLooks = kKeys / kWarpLanes,
+                       kPieces = kRuns * attention::kRunValues / 8;  // of 16 bytes, of a row
+  // Lanes side by side copy what lies side by side, of as few positions as that takes: with eight positions of 16 bytes each a
+  // tile of 16 KB took an H100 1,780 cycles instead of 310.
+  static constexpr int kAcross = kRuns % 4 == 0 ? 16 : kRuns % 2 == 0 ? 8 : 4, kRows = kWarpLanes / kAcross;
+  static constexpr bool kSwizzled = attention::is_swizzled(8 * kPieces);
+  static constexpr u32 kTileBytes = attention::key_tile_bytes(8 * kPieces), kHalves = kKeys * attention::kHalfRowBytes,
+                       kEightBytes = kSwizzled ? attention::kSwizzledEightBytes : attention::eight_bytes(8 * kPieces);
+  static_assert(kKeys == 2 * kWarpLanes && 8 % kRows == 0);
+
+ public:
+  CopiesOfKeys(const KeysRequest& request, const runtime::CacheMap* map)
+      : request_(request), boxes_(request, map, kSwizzled), mine_(lane()), count_(request.count) {
+    const int row = mine_ / kAcross, piece = mine_ % kAcross;
+    // A row of a swizzled tile is further by so much, and what that turns.
+    ring_ = shared_address(shared_area()) +
+            static_cast<u32>(kSwizzled ? piece / 8 * kHalves + swizzle128(row * 128 + piece % 8 * 16)
+                                       : piece * attention::kLeading + row * 16);
+  }
+
+  /// `tile`: the next one's number.
+  void run(u32& tile) {
 #pragma unroll 1
-  for (int at = 0; at < count; at += kKeys) {
-    int place[kLooks];
+    for (int at = 0; at < count_; at += kKeys) {
+      int place[kLooks];
 #pragma unroll
-    for (int look = 0; look < kLooks; ++look) place[look] = place_of(at + look * kWarpLanes);
+      for (int look = 0; look < kLooks; ++look) place[look] = place_of(at + look * kWarpLanes);
 #pragma unroll 1
-    for (int i = 0; i < 2; ++i) {
-      const bf16* const of = (i == 0 ? request.keys : request.values) + piece * 8;
-      const u32 slot = key_slot(tile), to = ring + slot * kTileBytes;
-      while (!all_of_warp(barrier_passed(&key_ring.empty[slot], key_parity(tile) ^ 1))) {}
-      if (by_map && at + kKeys <= count) {
-        const u32 on_page = __shfl_sync(0xffffffffu, place[0], static_cast<int>(box) % 2 * kBoxRows),
-                  on_next = __shfl_sync(0xffffffffu, place[kLooks - 1], static_cast<int>(box) % 2 * kBoxRows);
-        if (mine == 0) bytes_will_come(kTileBytes, &key_ring.full[slot]);
-        warp_sync();
-        if (mine < 2 * kBoxes)
-          box_begin(shared_address(shared_area()) + slot * kTileBytes + half * kHalves +
-                        box * kBoxRows * attention::kHalfRowBytes,
-                    map, i == 0 ? line[0] : line[1],
-                    (i == 0 ? first_row[0] : first_row[1]) + (box < 2 ? on_page : on_next), &key_ring.full[slot]);
-        warp_sync();
-        barrier_arrive(&key_ring.full[slot]);
+      for (int i = 0; i < 2; ++i) {
+        const u32 slot = key_slot(tile);
+        while (!all_of_warp(barrier_passed(&key_ring.empty[slot], key_parity(tile) ^ 1))) {}
+        if (boxes_.fits && at + kKeys <= count_)
+          copy_boxes(i, place, slot);
+        else
+          copy_rows(i, place, slot, at);
         tile = after_tiles(tile, 1);
-        continue;
       }
-#pragma unroll 1
-      for (int look = 0; look < kLooks; ++look) {
-        const int begin = look * kWarpLanes, looked = look == 0 ? place[0] : place[kLooks - 1];
-        const u32 to_rows = to + static_cast<u32>(begin) / 8 * kEightBytes;
-        u64 from[kWarpLanes / kRows];
-#pragma unroll
-        for (int r = 0; r < kWarpLanes / kRows; ++r)
-          from[r] = u64{static_cast<u32>(__shfl_sync(0xffffffffu, looked, r * kRows + row))} * stride;
-#pragma unroll
-        for (int first = 0; first < kWarpLanes; first += kRows) {
-          const u32 bytes = at + begin + first + row < count ? 16 : 0,
-                    to_row = (kSwizzled ? (to_rows ^ first % 8 * 16) + first % 8 * 128 : to_rows + first % 8 * 16) +
-                             first / 8 * kEightBytes;
-#pragma unroll
-          for (int across = 0; across < kPieces; across += kAcross)
-            copy_begin(to_row + across * attention::kLeading, of + from[first / kRows] + across * 8, bytes);
-        }
-      }
-      copies_arrive(&key_ring.full[slot]);
-      tile = after_tiles(tile, 1);
     }
   }
-}
+
+ private:
+  /// Where the lane's position of those from number `at` on is in the cache. A lane knows a page, of 32 at a time. Past the last
+  /// position it is that again.
+  int place_of(int at) {
+    const int position = min(at + mine_, count_ - 1), number = position / request_.page_positions;
+    if (any_of_warp(number >= first_page_ + kWarpLanes)) {
+      first_page_ = __shfl_sync(0xffffffffu, number, 0);
+      const int looked_up = min(first_page_ + mine_, (count_ - 1) / request_.page_positions);
+      page_ = inside_32(request_.faults, request_.pages[looked_up], request_.num_pages, request_.check);
+    }
+    return __shfl_sync(0xffffffffu, page_, number - first_page_) * request_.page_positions +
+           (position - number * request_.page_positions);
+  }
+  /// A whole tile of keys (i is 0) or values (1) by the copy engine, a box a lane.
+  void copy_boxes(int i, const int (&place)[kLooks], u32 slot) const {
+    constexpr int kBoxRows = BoxesOfKeys::kRows, kBoxes = BoxesOfKeys::kOfTile;
+    const u32 box = static_cast<u32>(mine_) / 2 % kBoxes, half = static_cast<u32>(mine_) % 2;
+    const u32 on_page = __shfl_sync(0xffffffffu, place[0], static_cast<int>(box) % 2 * kBoxRows),
+              on_next = __shfl_sync(0xffffffffu, place[kLooks - 1], static_cast<int>(box) % 2 * kBoxRows);
+    if (mine_ == 0) bytes_will_come(kTileBytes, &key_ring.full[slot]);
+    warp_sync();
+    if (mine_ < 2 * kBoxes)
+      box_begin(shared_address(shared_area()) + slot * kTileBytes + half * kHalves +
+                    box * kBoxRows * attention::kHalfRowBytes,
+                boxes_.map, i == 0 ? boxes_.line[0] : boxes_.line[1],
+                (i == 0 ? boxes_.first[0] : boxes_.first[1]) + (box < 2 ? on_page : on_next), &key_ring.full[slot]);
+    warp_sync();
+    barrier_arrive(&key_ring.full[slot]);
+  }
+  /// The same from number `at` on by the lanes. Past the last position zeros come, since a weight of 0 takes no value that is
+  /// none.
+  void copy_rows(int i, const int (&place)[kLooks], u32 slot, int at) const {
+    const int row = mine_ / kAcross, piece = mine_ % kAcross;
+    const bf16* const of = (i == 0 ? request_.keys : request_.values) + piece * 8;
+    const u32 to = ring_ + slot * kTileBytes, stride = static_cast<u32>(request_.position_stride);
+#pragma unroll 1
+    for (int look = 0; look < kLooks; ++look) {
+      const int begin = look * kWarpLanes, looked = look == 0 ? place[0] : place[kLooks - 1];
+      const u32 to_rows = to + static_cast<u32>(begin) / 8 * kEightBytes;
+      u64 from[kWarpLanes / kRows];
+#pragma unroll
+      for (int r = 0; r < kWarpLanes / kRows; ++r)
+        from[r] = u64{static_cast<u32>(__shfl_sync(0xffffffffu, looked, r * kRows + row))} * stride;
+#pragma unroll
+      for (int first = 0; first < kWarpLanes; first += kRows) {
+        const u32 bytes = at + begin + first + row < count_ ? 16 : 0,
+                  to_row = (kSwizzled ? (to_rows ^ first % 8 * 16) + first % 8 * 128 : to_rows + first % 8 * 16) +
+                           first / 8 * kEightBytes;
+#pragma unroll
+        for (int across = 0; across < kPieces; across += kAcross)
+          copy_begin(to_row + across * attention::kLeading, of + from[first / kRows] + across * 8, bytes);
+      }
+    }
+    copies_arrive(&key_ring.full[slot]);
+  }
+
+  const KeysRequest& request_;
+  const BoxesOfKeys boxes_;
+  const int mine_, count_;  // asked once, where nobody wants the registers
+  u32 ring_;
+  int first_page_ = -kWarpLanes, page_ = 0;
+};
+
+/// By all lanes of the copy warp, what a task has asked for; `tile`: the next one's number.
 template <int kRuns = attention::kMaxTileValues / attention::kRunValues>
 inline void copy_keys(const runtime::CacheMap* map, u32& tile) {
   const KeysRequest& request = key_ring.request;
   if constexpr (kRuns > 1)
     if (request.values_of_head < kRuns * attention::kRunValues) return copy_keys<kRuns - 1>(map, tile);
-  copy_keys_of<kRuns>(request, map, tile);
+  CopiesOfKeys<kRuns>(request, map).run(tile);
 }
 
 }  // namespace megalith::kernels
