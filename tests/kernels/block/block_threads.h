@@ -218,7 +218,7 @@ inline void pieces_begin(u32, Barrier*) {}
 inline void piece_begin(void* to, const void* from, u32 bytes, Barrier*) { std::memcpy(to, from, bytes); }
 inline void pieces_end(Barrier* full) { barrier_arrive(full); }
 inline void fence_writes_before_copies() {}
-/// Boxes of caches come at once, turned as swizzle128() of arch/wgmma.cuh has it.
+/// Boxes of caches come at once, turned as swizzle128() of arch/swizzle.cuh has it.
 inline constexpr bool kCopiesByMap = true;
 inline void map_is_written(const void*) {}
 inline void bytes_will_come(u32, Barrier*) {}

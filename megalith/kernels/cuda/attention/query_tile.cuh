@@ -308,8 +308,8 @@ class QueryTile {
 
   const decltype(Args::task) task_;
   const u32 query_;  // the address of the warpgroup's queries
-  // Of each of the lane's queries the largest score so far in units of log 2, the lane's share of the weights' total, the sums. Finite, since none of a
-  // tile's keys may count.
+  // Of each of the lane's queries the largest score so far in units of log 2, the lane's share of the weights' total, the sums.
+  // Finite, since none of a tile's keys may count.
   f32 top_[2] = {-1e30f, -1e30f}, total_[2] = {}, sum_[4 * kHalf];
 };
 

@@ -92,7 +92,7 @@ class CopiesOfKeys {
   static constexpr bool kSwizzled = attention::is_swizzled(8 * kPieces);
   static constexpr u32 kTileBytes = attention::key_tile_bytes(8 * kPieces), kHalves = kKeys * attention::kHalfRowBytes,
                        kEightBytes = kSwizzled ? attention::kSwizzledEightBytes : attention::eight_bytes(8 * kPieces);
-  static_assert(kKeys == 2 * kWarpLanes && 8 % kRows == 0);
+  static_assert(kKeys == 2 * kWarpLanes && kKeys == 4 * BoxesOfKeys::kRows && 8 % kRows == 0);
 
  public:
   CopiesOfKeys(const KeysRequest& request, const runtime::CacheMap* map)
