@@ -100,20 +100,28 @@ std::string write_run_task(const std::vector<graph::LoweredKernel>& kernels, Lev
 
 // What a task can have fetched before its turn, on a GPU.
 std::string write_look_ahead(const std::vector<graph::LoweredKernel>& kernels) {
-  std::string cases;
-  for (size_t i = 0; i < kernels.size(); ++i)
-    if (kernels[i].body && !kernels[i].body->prefetch.empty())
-      cases +=
-          fmt::format("    case {}: return {}({}_arguments(task));\n", i, kernels[i].body->prefetch, kernels[i].name);
+  const auto cases = [&](const std::string graph::TunedBody::*prefetch) {
+    std::string text;
+    for (size_t i = 0; i < kernels.size(); ++i)
+      if (kernels[i].body && !(kernels[i].body->*prefetch).empty())
+        text += fmt::format("    case {}: return {}({}_arguments(task));\n", i, kernels[i].body->*prefetch,
+                            kernels[i].name);
+    return text;
+  };
   return fmt::format(R"(
-// What a task can fetch before its turn, by the lanes of one warp.
+// What a task can fetch before its turn, by the lanes of one warp; and what it had better fetch a task later.
 static void look_ahead(u32 body, [[maybe_unused]] const Task& task) {{
   switch (body) {{
 {}    default: return;
   }}
 }}
+static void look_ahead_late(u32 body, [[maybe_unused]] const Task& task) {{
+  switch (body) {{
+{}    default: return;
+  }}
+}}
 )",
-                     cases);
+                     cases(&graph::TunedBody::prefetch), cases(&graph::TunedBody::prefetch_late));
 }
 
 // What makes ready the first iteration of a kernel behind another one, on a GPU; "" if nothing can.
@@ -154,7 +162,8 @@ extern "C" __global__ void __launch_bounds__(megalith::kernels::kBlockThreads, 1
   runtime::worker_run(
       launch, blockIdx.x,
       [](runtime::u32 body, const runtime::Frame& frame) MEGALITH_INLINE { kernels::run_task(body, frame); },
-      [](const runtime::Frame& frame) { kernels::look_ahead(frame.body, frame); });
+      [](const runtime::Frame& frame) { kernels::look_ahead(frame.body, frame); },
+      [](const runtime::Frame& frame) { kernels::look_ahead_late(frame.body, frame); });
 }
 
 // Lays weights out as the stream has them, one block a chunk.

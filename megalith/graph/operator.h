@@ -97,7 +97,8 @@ struct TunedBody {
   std::function<bool(const BodyQuery&)> multiplies_wide = {};
   // A task axis along which tiles have more to do: tokens of a prompt, with keys before them; empty: none.
   std::string grows_along = {};
-  std::string prefetch = {};  // set: what of its reads it can bring near before its turn, changing nothing
+  // Set: what of its reads it can bring near before its turn, changing nothing; and what it had better bring near a task later.
+  std::string prefetch = {}, prefetch_late = {};
   // Set: what makes ready the first iteration of a kernel that was launched behind another one (runtime/cuda/program.h).
   std::string take_over = {};
   // Set: the source itself, instead of a file. Its function gets typed views of what its task may touch, and nothing of

@@ -118,7 +118,8 @@ Operator chunk(bool norm) {
                  return attention::chunk_bytes(q.sizes.at("T"), q.sizes.at("E") - 2, 2 * q.sizes.at("H"));
                },
            .rounds_operands = true,
-           .prefetch = "attention_ahead"})
+           .prefetch = "attention_ahead",
+           .prefetch_late = "attention_ahead_late"})
       .test(with(kOne, {{"C", 3}, {"L", 4}}))
       .test(with(kThree, {{"C", 2}, {"L", 6}}))
       .test(with({{"W", 64}, {"C", 3}, {"L", 4}}, kOne))
@@ -177,7 +178,8 @@ Operator whole(bool norm) {
                    return attention::whole_bytes(q.sizes.at("T"), q.sizes.at("E") - 2, 2 * q.sizes.at("H"), false);
                  },
              .rounds_operands = true,
-             .prefetch = "attention_ahead"})
+             .prefetch = "attention_ahead",
+             .prefetch_late = "attention_ahead_late"})
       .test(kOne)
       .test(kThree)
       .test(kMany)
@@ -214,7 +216,8 @@ Operator cached(bool norm) {
                    return attention::takes_query_tiles(q.sizes.at("T"), 2 * q.sizes.at("H"));
                  },
              .grows_along = "t",
-             .prefetch = "attention_ahead"})
+             .prefetch = "attention_ahead",
+             .prefetch_late = "attention_ahead_late"})
       .test(kOne)
       .test(kThree)
       .test(kMany)

@@ -67,11 +67,20 @@ struct Frame : TaskRecord {
 
 static_assert(sizeof(Frame) == 512, "of another size NVRTC spills 44 bytes in small models");
 
-/// Frames that the prefetch warp may be ahead.
-constexpr u32 kFrames = 4;
+constexpr u32 kFrames = place::kNumFrames;
 using Frames = Frame[kFrames];
 struct FrameBarriers {
   Barrier full[kFrames], done[kFrames], empty[kFrames];
+};
+/// Which frame is next, and the parity of its barriers' phase. Counted in one word: who runs bodies has no register for two.
+class FrameTurn {
+ public:
+  u32 slot() const { return turn_ % kFrames; }
+  u32 parity() const { return turn_ / kFrames; }
+  void next() { turn_ = turn_ + 1 == 2 * kFrames ? 0 : turn_ + 1; }
+
+ private:
+  u32 turn_ = 0;
 };
 inline Frames& frames() { return shared_variable<Frames, place::kFrames, place::kFrameBarriers>(); }
 inline FrameBarriers& frame_barriers() {
@@ -112,9 +121,9 @@ inline bool event_wait(const Launch& launch, WorkerStatus& status, u32 event, u3
 }
 
 /// P1, by the prefetch warp: each look into device memory is under way before the one before it is used. Then it has
-/// time to bring near what a task reads besides its stream.
-template <class LookAhead>
-inline void prefetch_warp_run(const Launch& launch, u32 worker, LookAhead look_ahead) {
+/// time to bring near what a task reads besides its stream; some of it a task later, when the next one has its frame.
+template <class LookAhead, class LookAheadLate>
+inline void prefetch_warp_run(const Launch& launch, u32 worker, LookAhead look_ahead, LookAheadLate look_ahead_late) {
   // Where it fits there it is the shared area, and the launch names none.
   u8* const scratch =
       launch.scratch == nullptr ? kernels::shared_area() : launch.scratch + worker * launch.scratch_bytes;
@@ -136,6 +145,7 @@ inline void prefetch_warp_run(const Launch& launch, u32 worker, LookAhead look_a
   u32 index = list[0], next = list[count > 1 ? 1 : 0];
   fetch(index);
   u32 slot = 0, parity = 1;
+  bool is_first = true;
 #pragma unroll 1
   for (u32 at = 0;;) {
     // All lanes or none: each has a share of the record.
@@ -177,6 +187,8 @@ inline void prefetch_warp_run(const Launch& launch, u32 worker, LookAhead look_a
     put_words(frame.operands, operands, operand, operand_words);
     kernels::warp_sync();
     kernels::warp_arrive(&frame_barriers().full[slot]);
+    if (const u32 before = slot == 0 ? kFrames - 1 : slot - 1; !is_first) look_ahead_late(frames()[before]);
+    is_first = false;
     look_ahead(frame);
     index = next;
     next = after_next;
@@ -318,9 +330,10 @@ inline void loader_warp_run(const Launch& launch, u32 worker) {
 /// Release; pairs with event_has().
 inline void signal_warp_run(const Launch& launch, u32 worker) {
   if (kernels::lane() != 0) return;
-  for (u32 done = 0;; ++done) {
-    const u32 slot = done % kFrames;
-    kernels::barrier_wait(&frame_barriers().done[slot], done / kFrames & 1);
+  FrameTurn turn;
+  for (u32 done = 0;; ++done, turn.next()) {
+    const u32 slot = turn.slot();
+    kernels::barrier_wait(&frame_barriers().done[slot], turn.parity());
     const Frame& frame = frames()[slot];
     const auto write_clock = [&](u32 index) {
       if (launch.profile != nullptr)
@@ -362,14 +375,14 @@ inline Go gate_pass(const Launch& launch, WorkerStatus& status, u32 iteration) {
 }
 
 /// P0, P2 and P3, by the compute warps, until num_iterations are done, W4 stops the loop, or W2 aborts the run. All that
-/// a thread keeps while a body runs is how many tasks were done: registers are the bodies'.
+/// a thread keeps while a body runs is whose turn it is: registers are the bodies'.
 template <class RunTask>
 MEGALITH_INLINE inline WorkerState compute_warps_run(const Launch& launch, RunTask run_task) {
   const bool speaks = kernels::thread() == 0;
 #pragma unroll 1
-  for (u32 done = 0;; ++done) {
-    Frame& frame = frames()[done % kFrames];
-    kernels::barrier_wait(&frame_barriers().full[done % kFrames], done / kFrames & 1);
+  for (FrameTurn turn;; turn.next()) {
+    Frame& frame = frames()[turn.slot()];
+    kernels::barrier_wait(&frame_barriers().full[turn.slot()], turn.parity());
 
     const Frame::Head head = frame.head;
 
@@ -380,7 +393,7 @@ MEGALITH_INLINE inline WorkerState compute_warps_run(const Launch& launch, RunTa
       if (gate_says() != Go::run) {
         // The signal warp leaves with this frame, so behind all signals.
         if (speaks) frame.head.index = kNone;
-        kernels::block_arrive(&frame_barriers().done[done % kFrames]);
+        kernels::block_arrive(&frame_barriers().done[turn.slot()]);
         return gate_says() == Go::stop ? WorkerState::finished : WorkerState::aborted;
       }
     }
@@ -409,15 +422,16 @@ MEGALITH_INLINE inline WorkerState compute_warps_run(const Launch& launch, RunTa
     run_task(head.body, frame);
     kernels::block_sync();
     // Who is thread 0 is asked anew: kept over the body it would spill.
-    kernels::block_arrive(&frame_barriers().done[done % kFrames]);
-    if (kernels::kEveryThreadArrives) kernels::block_arrive(&frame_barriers().empty[done % kFrames]);
+    kernels::block_arrive(&frame_barriers().done[turn.slot()]);
+    if (kernels::kEveryThreadArrives) kernels::block_arrive(&frame_barriers().empty[turn.slot()]);
   }
 }
 
 /// All threads of block number `block` call it. `run_task(body, frame)` chooses the body and runs it, `look_ahead(frame)`
-/// is what they can fetch before their turn.
-template <class RunTask, class LookAhead>
-MEGALITH_INLINE inline void worker_run(const Launch& launch, u32 block, RunTask run_task, LookAhead look_ahead) {
+/// is what they can fetch before their turn, `look_ahead_late(frame)` what they had better fetch a task later.
+template <class RunTask, class LookAhead, class LookAheadLate>
+MEGALITH_INLINE inline void worker_run(const Launch& launch, u32 block, RunTask run_task, LookAhead look_ahead,
+                                       LookAheadLate look_ahead_late) {
   // A cluster may have a block more than there are workers.
   if (kernels::kHasPartners && block >= launch.num_workers) return;
   if (kernels::thread() == 0) {
@@ -456,7 +470,7 @@ MEGALITH_INLINE inline void worker_run(const Launch& launch, u32 block, RunTask 
   if (warp >= kernels::kWarps) {
     kernels::registers_give();
     if (warp == kernels::kWarps) return loader_warp_run(launch, worker);
-    if (warp == kernels::kWarps + 1) return prefetch_warp_run(launch, worker, look_ahead);
+    if (warp == kernels::kWarps + 1) return prefetch_warp_run(launch, worker, look_ahead, look_ahead_late);
     if (warp == kernels::kWarps + 2) return signal_warp_run(launch, worker);
     if constexpr (kernels::kHasCopyWarp) kernels::copy_warp_run(has_ended, launch.cache_map);
     return;

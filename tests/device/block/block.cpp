@@ -108,7 +108,8 @@ void prepare(host::Block* block) {
 }
 
 void run_thread(const void* launch, unsigned worker) {
-  worker_run(*static_cast<const Launch*>(launch), worker, run_body, [](const Frame&) {});
+  worker_run(
+      *static_cast<const Launch*>(launch), worker, run_body, [](const Frame&) {}, [](const Frame&) {});
   host::self.block->warps[static_cast<size_t>(kernels::warp())].leave(kernels::lane());
 }
 

@@ -207,6 +207,7 @@ inline uint4 load_quad(const void* from) {
   std::memcpy(&value, from, sizeof value);
   return value;
 }
+inline uint4 load_quad_once(const void* from) { return load_quad(from); }
 inline u32 load_pair(const void* from) {
   u32 pair;
   std::memcpy(&pair, from, sizeof pair);

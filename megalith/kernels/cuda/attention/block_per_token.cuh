@@ -165,7 +165,7 @@ class ChunkAttention {
     const bf16* const from = cache + i64(row) * D;
     const int last = count - 1 - lane() / kSide, apart = kTurns == 1 ? 0 : min(max(last, 0), kLoaded) * (G * D);
 #pragma unroll
-    for (int i = 0; i < kRuns; ++i) share[i] = load_quad(from + i % kTurns * apart + share_at(i));
+    for (int i = 0; i < kRuns; ++i) share[i] = load_quad_once(from + i % kTurns * apart + share_at(i));
   }
 
   /// This row's queries, and keys and values of the rows `fresh`. By the last warps, which have no tile to ask for

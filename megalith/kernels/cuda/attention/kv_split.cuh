@@ -73,16 +73,16 @@ inline i64 element_on_page(int page, int position, int g) {
 }
 
 /// Positions of a chunk that come into the L2 before its task has its turn, at most: of a head of 128 values 256 KB a task, which
-/// all workers' tasks together still find there. Qwen3-0.6B behind 32,000 tokens takes 2.50 ms on an H100 with all of them, which
-/// drive each other out, and 1.99 with 256; behind 8,000 it takes 0.83 ms with all 500 of them and 0.91 with 256.
-inline constexpr int kMaxAhead = 512;
-/// Brings the chunk's first `count` cached positions into the L2, a position a thread of `threads`. Tables may be about
-/// to change: a page that there is not is passed over.
+/// all workers' tasks together still find there; and how many of them as soon as the task has its frame, the others a task
+/// later. docs/performance/gpu-tuning.md, "Behind long sequences", has what else was measured.
+inline constexpr int kMaxAhead = 512, kFirstAhead = 128;
+/// Brings cached positions [first, end) of a chunk into the L2, by a warp. Tables may be about to change: a page that there is
+/// not is passed over.
 template <class Args>
-inline void prefetch_positions(const Args& args, int request, int g, int c, int count, int thread, int threads) {
+inline void prefetch_positions(const Args& args, int request, int g, int c, int first, int end) {
   constexpr int D = 2 * static_cast<int>(Args::H);
 #pragma unroll 1
-  for (int n = thread; n < count; n += threads) {
+  for (int n = first + lane(); n < end; n += kWarpLanes) {
     const int position = cached_position<Args>(c, n), page = noted_page(args, request, position);
     if (static_cast<u32>(page) >= static_cast<u32>(Args::P)) continue;
     const i64 element = element_on_page<Args>(page, position, g);

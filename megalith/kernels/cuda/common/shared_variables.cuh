@@ -13,7 +13,11 @@ namespace megalith::kernels {
 
 /// Where each of them lies.
 namespace place {
-inline constexpr u32 kFrames = 0, kFrameBarriers = kFrames + 4 * 512, kRingBarriers = kFrameBarriers + 3 * 4 * 8,
+/// Of tasks that the prefetch warp may be ahead (runtime/cuda/worker.cuh): with few rows the next layer's attention, five
+/// tasks on, has a frame as soon as this layer's has ended.
+inline constexpr u32 kNumFrames = kKnowsAddresses ? 5 : 4;
+inline constexpr u32 kFrames = 0, kFrameBarriers = kFrames + kNumFrames * 512,
+                     kRingBarriers = kFrameBarriers + (3 * kNumFrames * 8 + 15) / 16 * 16,
                      kSquares = kRingBarriers + 2 * 12 * 8,
                      kRows = kSquares + stream::kMaxRows * stream::kConsumerWarps * 4,
                      kAttended = kRows + 32 + 3 * static_cast<u32>(kWorkerConfig.table_rows) * 4,
