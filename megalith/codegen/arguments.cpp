@@ -140,6 +140,20 @@ std::vector<std::string> epilogue_fields(const graph::LoweredKernel& lowered) {
   return fields;
 }
 
+// Tensors that are read at the very place that is written.
+std::vector<std::string> read_where_written(const loop::Expr& value, const loop::Expr& target) {
+  const auto print = [](const loop::Expr& expr) { return loop::print(expr); };
+  std::vector<std::string> names;
+  const std::function<void(const loop::Expr&)> look = [&](const loop::Expr& expr) {
+    if (expr.kind == loop::Expr::Kind::subscript && std::ranges::equal(expr.args, target.args, {}, print, print) &&
+        std::ranges::find(names, expr.name) == names.end())
+      names.push_back(expr.name);
+    std::ranges::for_each(expr.args, look);
+  };
+  look(value);
+  return names;
+}
+
 // Of the last instruction of a fused kernel: what it makes of the values that the body has, at a row and a column.
 std::string write_epilogue(const graph::LoweredKernel& lowered, const loop::Kernel& bound, const Dialect& dialect) {
   const graph::Epilogue& epilogue = *lowered.op->epilogue;
@@ -167,13 +181,21 @@ std::string write_epilogue(const graph::LoweredKernel& lowered, const loop::Kern
     if (loop::mentions(value, attribute.name))
       text += fmt::format("  static constexpr f32 {} = {};\n", attribute.name,
                           attribute_literal(lowered.name, attribute, lowered.binding.attributes.at(attribute.name)));
-  const loop::Expr& columns = bound.find_tensor(last.target.name)->shape.back();
+  const std::string columns = loop::print(bound.find_tensor(last.target.name)->shape.back());
+  const std::string &row = last.target.args[0].name, &column = last.target.args[1].name;
   text += fmt::format(
       "  static constexpr i64 kColumns = {};\n"
-      "  f32 finish({}, [[maybe_unused]] i64 {}, [[maybe_unused]] i64 {}) const {{ return {}; }}\n}};\n",
-      loop::print(columns), fmt::join(parameters, ", "), last.target.args[0].name, last.target.args[1].name,
-      ExpressionWriter(context).write(value, Type::f32));
-  return text;
+      "  f32 finish({}, [[maybe_unused]] i64 {}, [[maybe_unused]] i64 {}) const {{ return {}; }}\n",
+      columns, fmt::join(parameters, ", "), row, column, ExpressionWriter(context).write(value, Type::f32));
+  const std::vector<std::string> beside =
+      dialect.target == "cpu" ? read_where_written(value, last.target) : std::vector<std::string>{};
+  if (!beside.empty()) {
+    text += fmt::format("  void ask(i64 {}, i64 {}) const {{\n", row, column);
+    for (const std::string& name : beside)
+      text += fmt::format("    __builtin_prefetch({} + {} * kColumns + {});\n", member_name(name), row, column);
+    text += "  }\n";
+  }
+  return text + "};\n";
 }
 
 }  // namespace

@@ -102,7 +102,7 @@ bool is_taken_name(const std::string& name) {
       "block_max",    "block_min",    "block_argmax", "block_store", "block_sync", "warp_sum", "warp_max",
       "warp_min",     "warp_argmax",  "warp_store",   "warp_sync",   "kThreads",   "kWarps",   "inside",
       "is_inside",    "nonzero",      "is_nonzero",   "to_i8",       "to_i32",     "to_i64",   "FaultNote",
-      "note_fault",   "Places",       "places"};
+      "note_fault",   "Places",       "places",       "finish",      "ask"};
   return taken.contains(name) || is_word_of_cpp(name);
 }
 

@@ -42,9 +42,9 @@ constexpr long long in_tiles_together(long long rows, long long columns) {
   const long long most = (blocks > 3 ? blocks : 3) * kTileBlock, parts = (rows + most - 1) / most;
   return ((rows + parts - 1) / parts + kTileBlock - 1) / kTileBlock * kTileBlock;
 }
-/// Room for so many of `rows`, and for the sums of each with two panels.
+/// Room for so many of `rows`, and for the sums of two blocks with two panels.
 constexpr long long tile_bytes(long long rows, long long columns) {
-  return in_tiles_together(rows, columns) * (tile_row_elements(columns) * 2 + 2 * 16 * 4);
+  return in_tiles_together(rows, columns) * tile_row_elements(columns) * 2 + 2 * kTileBlock * 2 * 16 * 4;
 }
 
 /// Few rows are worked out so many at a time.

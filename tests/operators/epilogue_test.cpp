@@ -152,6 +152,13 @@ TEST(EpilogueOfTwo, HasTheBitsOfTheThreeNodes) {
   const jit::CompiledKernel kernel = testing::run_compiled(after, together, 2);
   EXPECT_NE(kernel.schedule.body(0), nullptr);
   EXPECT_EQ(together.array("total").values, apart.array("total").values);
+  // Of what it reads it asks ahead for what lies as the output does, and not for the bias.
+  const size_t ask = kernel.source.find("void ask(");
+  ASSERT_NE(ask, std::string::npos);
+  const std::string asked = kernel.source.substr(ask, kernel.source.find("}", ask) - ask);
+  const size_t prefetch = asked.find("__builtin_prefetch(");
+  ASSERT_NE(prefetch, std::string::npos) << asked;
+  EXPECT_EQ(prefetch, asked.rfind("__builtin_prefetch(")) << asked;
 }
 
 }  // namespace

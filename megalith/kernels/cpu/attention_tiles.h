@@ -16,9 +16,6 @@ namespace megalith::kernels::attention {
 inline constexpr int kPositions = attention_workspace::kPositions;
 static_assert(attention_workspace::kTileQueries == tiles::kBlock && kPositions % tiles::kBlock == 0);
 
-/// The bits of x rounded to bf16.
-MEGALITH_INLINE inline u32 bf16_bits(f32 x) { return to_bf16(x).bits; }
-
 /// Rows of 16 words to columns, in place.
 struct Square {
 #if defined(__AVX512F__)
@@ -71,8 +68,7 @@ struct Square {
 template <i64 D, class Element>
 MEGALITH_INLINE inline void round_columns(bf16* to, const Element* head, i64 first) {
   if (head != nullptr && first + 32 <= D) {
-    MEGALITH_INDEPENDENT
-    for (i64 i = 0; i < 32; ++i) put(to[i], to_f32(head[first + i]));
+    put_rounded(to, load_lanes(head + first), load_lanes(head + first + kLanes));
   } else {
     for (i64 i = 0; i < 32; ++i) put(to[i], head != nullptr && first + i < D ? to_f32(head[first + i]) : 0.0f);
   }
@@ -100,17 +96,15 @@ struct TilesOfPositions {
       }
     for (i64 s = 0; s < padded; s += 2)
       for (i64 e = 0; e < kWidth; e += 16) {
-        u32 pair[16];
+        bf16* const to = values + e * kPadded + s * 16;
         if (s + 2 <= num && e + 16 <= D) {
-          MEGALITH_INDEPENDENT
-          for (i64 i = 0; i < 16; ++i)
-            pair[i] = bf16_bits(to_f32(value[s][e + i])) | bf16_bits(to_f32(value[s + 1][e + i])) << 16;
-        } else {
-          auto bits = [&](i64 at, i64 column)
-                          MEGALITH_INLINE { return at < num && column < D ? bf16_bits(to_f32(value[at][column])) : 0; };
-          for (i64 i = 0; i < 16; ++i) pair[i] = bits(s, e + i) | bits(s + 1, e + i) << 16;
+          put_rounded_in_turn(to, load_lanes(value[s] + e), load_lanes(value[s + 1] + e));
+          continue;
         }
-        __builtin_memcpy(values + e * kPadded + s * 16, pair, sizeof pair);
+        for (i64 i = 0; i < 32; ++i) {
+          const i64 at = s + i % 2, column = e + i / 2;
+          put(to[i], at < num && column < D ? to_f32(value[at][column]) : 0.0f);
+        }
       }
   }
 };
@@ -198,16 +192,25 @@ struct TileBlock {
   /// Scores of query i to weights, of the positions that it sees, which are the first ones; 0 for the others.
   MEGALITH_INLINE void weigh(i64 i, i64 seen, i64 num, f32 scale) {
     f32* const s = score + i * kStride;
-    const i64 whole = seen > 0 ? (seen + kLanes - 1) / kLanes * kLanes : 0;
+    bf16* const to = weight + i * 32;
+    const i64 whole = seen > 0 ? (seen + 31) / 32 * 32 : 0;
     if (seen > 0) {
       for (i64 k = seen; k < whole; ++k) s[k] = -kInfinity;
       const f32 before = top[i];
       const f32 most = max_in_lanes(0, whole, [&](f32 acc, i64 k) MEGALITH_INLINE { return max(acc, s[k]); });
       const f32 largest = max(before, scale * most);
       top[i] = largest;
-      MEGALITH_INDEPENDENT
-      for (i64 k = 0; k < whole; ++k) s[k] = weight_of(scale * s[k] - largest);
-      const f32 fresh = sum_in_lanes(0, whole, [&](f32 acc, i64 k) MEGALITH_INLINE { return acc + s[k]; });
+      Lanes even = Lanes::zero(), odd = Lanes::zero();
+      for (i64 k = 0; k < whole; k += 32) {
+        f32 each[32];
+#pragma omp simd
+        for (i64 l = 0; l < 32; ++l) each[l] = weight_of(scale * s[k + l] - largest);
+        const Lanes low = Lanes::load(each), high = Lanes::load(each + kLanes);
+        even = kernels::sum(even, low);
+        odd = kernels::sum(odd, high);
+        put_rounded(to + k * kMax, low, high);
+      }
+      const f32 fresh = kernels::sum(even, odd).sum();
       if (largest > before && before > -kInfinity) {
         const f32 shrink = exp(before - largest);
         total[i] *= shrink;
@@ -216,12 +219,7 @@ struct TileBlock {
       }
       total[i] += fresh;
     }
-    for (i64 k = whole; k < num; ++k) s[k] = 0;
-    for (i64 k = 0; k < num; k += 32) {
-      bf16* const to = weight + k * kMax + i * 32;
-      MEGALITH_INDEPENDENT
-      for (i64 l = 0; l < 32; ++l) put(to[l], s[k + l]);
-    }
+    for (i64 k = whole; k < num; k += 32) __builtin_memset(to + k * kMax, 0, 32 * sizeof(bf16));
   }
 };
 

@@ -7,7 +7,8 @@
 
 namespace megalith::kernels {
 
-/// `Epilogue` has kColumns, of a row of the output, and finish(value, row, column), or finish(gate, up, row, column).
+/// `Epilogue` has kColumns, of a row of the output, and finish(value, row, column), or finish(gate, up, row, column); and
+/// ask(row, column) if that reads tensors of the output's shape.
 template <class Y, class Epilogue>
 struct Finished {
   Y to;
@@ -51,6 +52,10 @@ MEGALITH_INLINE inline void put_gated_lanes(const Finished<Y, Epilogue>& to, con
 template <class Y, class Epilogue>
 MEGALITH_INLINE inline void prefetch_output(const Finished<Y, Epilogue>& to) {
   prefetch_output(to.to + to.at);
+  if constexpr (requires { to.epilogue.ask(to.at, to.at); }) {
+    const i64 row = to.at / Epilogue::kColumns;
+    to.epilogue.ask(row, to.at - row * Epilogue::kColumns);
+  }
 }
 
 }  // namespace megalith::kernels

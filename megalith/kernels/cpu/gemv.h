@@ -173,12 +173,21 @@ MEGALITH_INLINE inline const u8* const* weights_ahead(const Args& a) {
   return nullptr;
 }
 
+/// panel_rows(), which only tiles ask with: see there.
+template <class Rows, class AnyPanel, class Ask, class Store>
+MEGALITH_INLINE inline void multiply_panels(const Rows& rows, const Side<AnyPanel>& side, i64 K, Ask ask, Store store) {
+  if constexpr (__is_same(Rows, tiles::Rows))
+    panel_rows(rows, side, K, ask, store);
+  else
+    panel_rows(rows, side, K, store);
+}
+
 /// store(t, n, sums, count) for all rows t and outputs n to n + count, at most 16, of [n_begin, n_end). n_begin is a
-/// multiple of 16, and n_end as well unless it is the last. `panel_at(n)`: the panel that begins with row n. `ahead`:
-/// what is read after the last panels, if that is known.
-template <class Rows, class PanelAt, class Store>
+/// multiple of 16, and n_end as well unless it is the last. ask(t, n) may be called before that. `panel_at(n)`: the panel
+/// that begins with row n. `ahead`: what is read after the last panels, if that is known.
+template <class Rows, class PanelAt, class Ask, class Store>
 MEGALITH_INLINE inline void product(const Rows& rows, PanelAt panel_at, i64 K, i64 n_begin, i64 n_end,
-                                    const u8* const* ahead, Store store) {
+                                    const u8* const* ahead, Ask ask, Store store) {
   for_panels(rows, 1, n_begin, n_end, [&](int count, i64 n) MEGALITH_INLINE {
     Side<decltype(panel_at(n))> side{};
     side.count = count;
@@ -187,18 +196,11 @@ MEGALITH_INLINE inline void product(const Rows& rows, PanelAt panel_at, i64 K, i
       side.panels[p] = panel_at(n + p * kLanes);
       side.next[p] = last ? ahead[p] : bytes_of(panel_at(n + (count + p) * kLanes));
     }
-    panel_rows(rows, side, K, [&](i64 t, int p, const f32* sums) MEGALITH_INLINE {
-      store(t, n + p * kLanes, sums, min(i64(kLanes), n_end - n - p * kLanes));
-    });
+    multiply_panels(
+        rows, side, K, [&](i64 t, int p) MEGALITH_INLINE { ask(t, n + p * kLanes); },
+        [&](i64 t, int p, const f32* sums)
+            MEGALITH_INLINE { store(t, n + p * kLanes, sums, min(i64(kLanes), n_end - n - p * kLanes)); });
   });
-}
-
-/// Of a product with many rows, outputs of the same columns lie a row of the output apart, where no hardware looks
-/// ahead: so many rows before they are written they are asked for.
-inline constexpr i64 kOutputsAhead = 12;
-template <class Rows, class Y>
-MEGALITH_INLINE inline void prefetch_output_of(const Rows&, const Y& y) {
-  if constexpr (__is_same(Rows, tiles::Rows)) prefetch_output(y);
 }
 
 /// How rows are packed for product(): for as many panels as it takes at a time.
@@ -206,11 +208,11 @@ inline constexpr Pack kProductPack = kProductPanels == 2 ? Pack::for_two : Pack:
 
 template <class Args, class PanelAt, class Rows>
 MEGALITH_INLINE inline void linear_rows(const Args& a, PanelAt weight, i64 t0, const Rows& rows) {
-  product(rows, weight, Args::K, a.n_begin, a.n_end, weights_ahead(a),
-          [&](i64 t, i64 n, const f32* sums, i64 outputs) MEGALITH_INLINE {
-            prefetch_output_of(rows, a.y + (t0 + t + kOutputsAhead) * Args::N + n);
-            put_lanes(a.y + (t0 + t) * Args::N + n, Lanes::load(sums), outputs);
-          });
+  product(
+      rows, weight, Args::K, a.n_begin, a.n_end, weights_ahead(a),
+      [&](i64 t, i64 n) MEGALITH_INLINE { prefetch_output(a.y + (t0 + t) * Args::N + n); },
+      [&](i64 t, i64 n, const f32* sums, i64 outputs)
+          MEGALITH_INLINE { put_lanes(a.y + (t0 + t) * Args::N + n, Lanes::load(sums), outputs); });
 }
 
 /// Panels of the two matrices in turn.
@@ -228,15 +230,19 @@ MEGALITH_INLINE inline void gate_up_rows(const Args& a, PanelAt gate_at, PanelAt
       side.next[2 * p + 1] = last ? ahead[2 * p + 1] : bytes_of(up_at(n0 + (count + p) * kLanes));
     }
     f32 gate[kLanes];
-    panel_rows(rows, side, Args::K, [&](i64 t, int p, const f32* sums) MEGALITH_INLINE {
-      if (p % 2 == 0) {
-        for (int l = 0; l < kLanes; ++l) gate[l] = sums[l];
-        return;
-      }
-      const i64 n = n0 + p / 2 * kLanes, outputs = min(i64(kLanes), a.n_end - n);
-      prefetch_output_of(rows, a.y + (t0 + t + kOutputsAhead) * Args::N + n);
-      put_gated_lanes(a.y + (t0 + t) * Args::N + n, gate, sums, outputs);
-    });
+    multiply_panels(
+        rows, side, Args::K,
+        [&](i64 t, int p) MEGALITH_INLINE {
+          if (p % 2 == 0) prefetch_output(a.y + (t0 + t) * Args::N + n0 + p / 2 * kLanes);
+        },
+        [&](i64 t, int p, const f32* sums) MEGALITH_INLINE {
+          if (p % 2 == 0) {
+            for (int l = 0; l < kLanes; ++l) gate[l] = sums[l];
+            return;
+          }
+          const i64 n = n0 + p / 2 * kLanes, outputs = min(i64(kLanes), a.n_end - n);
+          put_gated_lanes(a.y + (t0 + t) * Args::N + n, gate, sums, outputs);
+        });
   });
 }
 

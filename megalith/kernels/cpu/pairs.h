@@ -35,6 +35,46 @@ inline constexpr bool kUsesTiles = true;
 inline constexpr bool kUsesTiles = false;
 #endif
 
+#if defined(MEGALITH_AMX_PRODUCTS) && defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512BF16__)
+
+/// Two times 16 elements as bf16. Numbers below 2^-126 become zeros, which is what tiles take them for anyway.
+typedef u16 RoundedLanes __attribute__((vector_size(64)));
+MEGALITH_INLINE inline RoundedLanes rounded_lanes(const Lanes& low, const Lanes& high) {
+  RoundedLanes rounded;
+  __asm__("vcvtne2ps2bf16 %1, %2, %0" : "=v"(rounded) : "v"(low.v), "v"(high.v));
+  return rounded;
+}
+/// to = those of `low`, then those of `high`.
+MEGALITH_INLINE inline void put_rounded(bf16* to, const Lanes& low, const Lanes& high) {
+  const RoundedLanes rounded = rounded_lanes(low, high);
+  __builtin_memcpy(to, &rounded, sizeof rounded);
+}
+/// to = one of `low`, one of `high`, and so on.
+MEGALITH_INLINE inline void put_rounded_in_turn(bf16* to, const Lanes& low, const Lanes& high) {
+  const RoundedLanes rounded = rounded_lanes(low, high);
+  const RoundedLanes turns =
+      __builtin_shufflevector(rounded, rounded, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23, 8, 24, 9, 25,
+                              10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+  __builtin_memcpy(to, &turns, sizeof turns);
+}
+
+#else
+
+MEGALITH_INLINE inline void put_rounded(bf16* to, const Lanes& low, const Lanes& high) {
+  put_lanes(to, low, kLanes);
+  put_lanes(to + kLanes, high, kLanes);
+}
+MEGALITH_INLINE inline void put_rounded_in_turn(bf16* to, const Lanes& low, const Lanes& high) {
+  bf16 rounded[2 * kLanes];
+  put_rounded(rounded, low, high);
+  for (int l = 0; l < kLanes; ++l) {
+    to[2 * l] = rounded[l];
+    to[2 * l + 1] = rounded[l + kLanes];
+  }
+}
+
+#endif
+
 /// Pairs of columns of a tile, and those whose sums are formed by themselves: a tile's, or all that there are.
 inline constexpr i64 kStepsOfTile = 16, kStepsOfSum = kUsesTiles ? kStepsOfTile : i64{1} << 40;
 

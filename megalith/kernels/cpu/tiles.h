@@ -22,10 +22,6 @@ inline constexpr i64 kTile = kRows * kColumns;
 /// From a row of sums to the next: the 16 outputs of each of two panels.
 inline constexpr i64 kSumStride = 2 * kLanes;
 
-/// Columns that all rows are multiplied with before the next ones are: of two panels these are 32 KB, which stay in a
-/// first-level cache of 48 KB for one block of rows after the other. Sums wait in memory meanwhile.
-inline constexpr i64 kColumnsAtATime = 512;
-
 // The second names are those of clang before 16.
 #if (defined(__AMX_TILE__) && defined(__AMX_BF16__)) || (defined(__AMXTILE__) && defined(__AMXBF16__))
 
@@ -155,8 +151,10 @@ MEGALITH_INLINE inline void pack_rows(bf16* packed, i64 count, i64 columns, Valu
       }
       const auto at = value(first + r);
       for (i64 k = 0; k + kColumns <= columns; k += kColumns, to += block * kColumns) {
+        f32 each[kColumns];
         MEGALITH_INDEPENDENT
-        for (i64 i = 0; i < kColumns; ++i) put(to[i], at(k + i));
+        for (i64 i = 0; i < kColumns; ++i) each[i] = at(k + i);
+        put_rounded(to, Lanes::load(each), Lanes::load(each + kLanes));
       }
       if (rest > 0)
         for (i64 i = 0; i < kColumns; ++i) put(to[i], i < rest ? at(columns - rest + i) : 0.0f);
@@ -164,7 +162,7 @@ MEGALITH_INLINE inline void pack_rows(bf16* packed, i64 count, i64 columns, Valu
   }
 }
 
-/// Rows as pack_rows() leaves them, and room for their sums with two panels.
+/// Rows as pack_rows() leaves them, and room for the sums of two blocks with two panels.
 struct Rows {
   const bf16* x;
   f32* sums;
@@ -174,14 +172,16 @@ struct Rows {
 MEGALITH_INLINE inline int panels_at_a_time(const Rows&) { return kProductPanels; }
 
 /// panel_rows() of kernels/cpu/panel_product.h for rows in tiles. Of what comes after the panels some is asked for with
-/// every step: all at once it would come no faster. What is stored of a block, and the waits for the memory that it goes
-/// to, happen beside the products of the next one.
-template <class Store>
-MEGALITH_INLINE inline void panel_rows(const Rows& rows, const Side<Panel<bf16>>& side, i64 K, Store store) {
+/// every step: all at once it would come no faster. What is stored of a block happens beside the products of the next
+/// one. Outputs of the same columns lie a row of the output apart, where no hardware looks ahead, and often a power of two:
+/// ask(t, p) asks for where store(t, p, sums) writes, and for what it reads there, while the block is multiplied.
+template <class Ask, class Store>
+MEGALITH_INLINE inline void panel_rows(const Rows& rows, const Side<Panel<bf16>>& side, i64 K, Ask ask, Store store) {
   constexpr int kToL2 = 2;
   const i64 row_elements = rows::tile_row_elements(K), whole = K / kColumns * kColumns;
   const i64 num_blocks = (rows.count + kBlock - 1) / kBlock;
   const i64 lines = (kTile * sizeof(bf16) / 64 + num_blocks - 1) / num_blocks;  // of each panel, while a tile is used
+  const i64 rows_a_step = whole > 0 ? (kBlock * kColumns + whole - 1) / whole : 0;
   // A panel that is left alone is multiplied twice, as in kernels/cpu/gemm.h.
   const bf16* panel[2];
   const u8* ahead[2];
@@ -196,33 +196,33 @@ MEGALITH_INLINE inline void panel_rows(const Rows& rows, const Side<Panel<bf16>>
       for (i64 i = 0; i < kTile; ++i)
         last[p][i] = i < (K - whole + 1) / 2 * 2 * kLanes ? panel[p][whole * kLanes + i] : bf16{};
   Registers registers;
-  auto block = [&](auto row_tiles, i64 first, i64 begin) MEGALITH_INLINE {
+  auto sums_of = [&](i64 first) MEGALITH_INLINE { return rows.sums + first % (2 * kBlock) * kSumStride; };
+  auto block = [&](auto row_tiles, i64 first) MEGALITH_INLINE {
     constexpr int kRowTiles = row_tiles.value;
-    f32* const sums = rows.sums + first * kSumStride;
-    const bf16* x = rows.x + first * row_elements + begin * kRowTiles * kRows;
-    begin == 0 ? registers.template zero<kRowTiles>() : registers.template load<kRowTiles>(sums);
-    for (i64 k = begin; k < min(begin + kColumnsAtATime, whole); k += kColumns, x += kRowTiles * kTile) {
+    const bf16* x = rows.x + first * row_elements;
+    const i64 end = min(first + kBlock, rows.count);
+    i64 asked = first;
+    registers.template zero<kRowTiles>();
+    for (i64 k = 0; k < whole; k += kColumns, x += kRowTiles * kTile) {
       for (i64 line = 0; line < lines; ++line)
         for (const u8*& at : ahead) {
           __builtin_prefetch(at, 0, kToL2);
           at += 64;
         }
+      for (const i64 until = min(asked + rows_a_step, end); asked < until; ++asked)
+        for (int p = 0; p < side.count; ++p) ask(asked, p);
       registers.template multiply_add<kRowTiles>(x, panel[0] + k * kLanes, panel[1] + k * kLanes);
     }
-    if (whole < K && begin + kColumnsAtATime >= K) registers.template multiply_add<kRowTiles>(x, last[0], last[1]);
-    registers.template store<kRowTiles>(sums);
+    if (whole < K) registers.template multiply_add<kRowTiles>(x, last[0], last[1]);
+    registers.template store<kRowTiles>(sums_of(first));
   };
-  auto store_rows = [&](i64 first, i64 end) MEGALITH_INLINE {
-    for (i64 r = first; r < end; ++r)
-      for (int p = 0; p < side.count; ++p)
-        store(r, p, static_cast<const f32*>(rows.sums + r * kSumStride + p * kLanes));
-  };
-  for (i64 begin = 0; begin < K; begin += kColumnsAtATime)
-    for (i64 first = 0; first < rows.count + kBlock; first += kBlock) {
-      if (first < rows.count)
-        block_rows(rows.count - first) == kBlock ? block(Count<2>{}, first, begin) : block(Count<1>{}, first, begin);
-      if (first > 0 && begin + kColumnsAtATime >= K) store_rows(first - kBlock, min(first, rows.count));
-    }
+  for (i64 first = 0; first < rows.count + kBlock; first += kBlock) {
+    if (first < rows.count)
+      block_rows(rows.count - first) == kBlock ? block(Count<2>{}, first) : block(Count<1>{}, first);
+    const f32* const sums = sums_of(first + kBlock);
+    for (i64 r = max(first - kBlock, i64(0)); r < min(first, rows.count); ++r)
+      for (int p = 0; p < side.count; ++p) store(r, p, sums + r % kBlock * kSumStride + p * kLanes);
+  }
 }
 
 }  // namespace tiles
