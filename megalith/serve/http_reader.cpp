@@ -16,9 +16,12 @@ namespace {
 namespace http = boost::beast::http;
 using Parser = http::request_parser<http::string_body>;
 
+HttpComplaint complaint_about_length(size_t header_bytes) {
+  return {431, fmt::format("the head of the request has more than {} bytes", header_bytes)};
+}
+
 HttpComplaint complaint_of(const boost::system::error_code& error, size_t header_bytes, size_t body_bytes) {
-  if (error == http::error::header_limit)
-    return {431, fmt::format("the head of the request has more than {} bytes", header_bytes)};
+  if (error == http::error::header_limit) return complaint_about_length(header_bytes);
   if (error == http::error::body_limit)
     return {413, fmt::format("the body of the request has more than {} bytes", body_bytes)};
   if (error == http::error::bad_version)
@@ -67,12 +70,16 @@ struct HttpReader::Impl {
   Parser parser;
   size_t header_bytes, most_body_bytes;
   std::optional<HttpComplaint> complaint = {};
+  size_t head_taken = 0;  // bytes of the head so far
   bool knows_head = false;
 };
 
 HttpReader::HttpReader(size_t header_bytes, size_t body_bytes)
     : impl_(new Impl{.parser = {}, .header_bytes = header_bytes, .most_body_bytes = body_bytes}) {
-  impl_->parser.header_limit(static_cast<uint32_t>(header_bytes));
+  // A head that is a few bytes longer Beast refuses or not, as it arrives in pieces or at once. So it is counted here, and Beast
+  // refuses what is far longer.
+  constexpr size_t kFurther = 64;
+  impl_->parser.header_limit(static_cast<uint32_t>(header_bytes + kFurther));
   impl_->parser.body_limit(body_bytes);
 }
 
@@ -91,9 +98,15 @@ size_t HttpReader::take(std::string_view bytes) {
   const size_t taken = parser.put(boost::asio::buffer(bytes.data(), bytes.size()), error);
   if (error && error != http::error::need_more) {
     impl_->complaint = complaint_of(error, impl_->header_bytes, impl_->most_body_bytes);
-  } else if (parser.is_header_done() && !std::exchange(impl_->knows_head, true)) {
-    impl_->complaint = complaint_about_head(parser.get());
-    parser.eager(true);  // the body is read on without further questions
+  } else if (!impl_->knows_head) {
+    impl_->knows_head = parser.is_header_done();
+    impl_->head_taken += taken;
+    const size_t seen = impl_->knows_head ? 0 : bytes.size() - taken;  // of the head, and not taken yet
+    if (impl_->head_taken + seen > impl_->header_bytes)
+      impl_->complaint = complaint_about_length(impl_->header_bytes);
+    else if (impl_->knows_head)
+      impl_->complaint = complaint_about_head(parser.get());
+    parser.eager(impl_->knows_head);  // the body is read on without further questions
   }
   return taken;
 }
