@@ -56,15 +56,20 @@ inline T block_whole(T value, Combine combine) {
 
 /// The first of all threads' places; its token, or 0 if nobody has one of the vocabulary.
 inline i32 block_first(Place place, i32 vocabulary) {
+  static_assert(kWarps <= kWarpLanes);
   SamplingArea& area = sampling_area();
-  for (int apart = kWarpLanes / 2; apart > 0; apart /= 2) {
-    const Place other = {from_lane(place.logit, apart), from_lane(place.token, apart)};
-    if (other.is_before(place)) place = other;
+#pragma unroll 1
+  for (bool is_of_warps = false;; is_of_warps = true) {
+#pragma unroll 1
+    for (int apart = kWarpLanes / 2; apart > 0; apart /= 2) {
+      const Place other = {from_lane(place.logit, apart), from_lane(place.token, apart)};
+      if (other.is_before(place)) place = other;
+    }
+    if (is_of_warps) break;
+    if (lane() == 0) area.of_warp[warp()] = place;
+    block_sync();
+    place = area.of_warp[lane() % kWarps];
   }
-  if (lane() == 0) area.of_warp[warp()] = place;
-  block_sync();
-  for (int w = 0; w < kWarps; ++w)
-    if (area.of_warp[w].is_before(place)) place = area.of_warp[w];
   block_sync();
   return place.token < vocabulary ? place.token : 0;
 }
@@ -78,6 +83,21 @@ inline u64 whole_weight(f32 weight, u32 bits) {
 /// Of a thread, under way together.
 inline constexpr int kLoads = 8;
 
+/// action(i, loaded[i]) for all, so many side by side: where much is done with each it would stand in the code for each of
+/// them, and compilers take as long for that as for the rest of a kernel.
+template <int kSideBySide, class T, int kCount, class Action>
+inline void each_loaded(T (&loaded)[kCount], Action action) {
+  static_assert(kCount % kSideBySide == 0);
+#pragma unroll 1
+  for (int first = 0; first < kCount; first += kSideBySide) {
+#pragma unroll
+    for (int i = 0; i < kSideBySide; ++i) action(first + i, loaded[i]);
+      // The next ones move up, since registers have no index.
+#pragma unroll
+    for (int i = 0; i + kSideBySide < kCount; ++i) loaded[i] = loaded[i + kSideBySide];
+  }
+}
+
 /// action(n, load(n)) for n = first, first + apart, ... below num.
 template <class Load, class Action>
 inline void each_of(i32 num, i32 first, i32 apart, Load load, Action action) {
@@ -86,9 +106,9 @@ inline void each_of(i32 num, i32 first, i32 apart, Load load, Action action) {
     decltype(load(from)) loaded[kLoads];
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) loaded[i] = load(min(from + i * apart, num - 1));
-#pragma unroll
-    for (int i = 0; i < kLoads; ++i)
-      if (from + i * apart < num) action(from + i * apart, loaded[i]);
+    each_loaded<2>(loaded, [&](int i, const auto& value) {
+      if (from + i * apart < num) action(from + i * apart, value);
+    });
   }
 }
 
@@ -150,6 +170,7 @@ class RowSampler {
   static_assert(sampling::kMaxTokens <= 1 << kTokenBits);
   // Of octaves_: bins' sums in units of 2^-44.
   static constexpr u32 kAllOctaves = 20 << 16;
+  static constexpr int kOwnBins = sampling::kBins / kThreads;  // of a thread
 
   // Which tokens are looked at: all; those of a bin; or of these the ones with 2^shift codes from `begin`.
   struct Part {
@@ -198,22 +219,21 @@ class RowSampler {
   }
 
   // By all lanes of a warp together: those that have no token have one below 0.
-  template <int kAtOnce = kLoads, class Action>
+  template <int kSideBySide = kLoads, class Action>
   void each(Action action) const {
     const f32* const logits = logits_;
     const i32* const room = is_listed_ ? room_ : nullptr;
     const i32 num = num_, own = thread();
 #pragma unroll 1
-    for (i32 first = 0; first < num; first += kAtOnce * kThreads) {
-      Place at[kAtOnce];
+    for (i32 first = 0; first < num; first += kLoads * kThreads) {
+      Place at[kLoads];
 #pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
+      for (int i = 0; i < kLoads; ++i) {
         const i32 wanted = first + i * kThreads + own, n = min(wanted, num - 1);
         const i32 token = room == nullptr ? n : room[n];
         at[i] = {logits[token], wanted < num ? token : -1};
       }
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) action(at[i]);
+      each_loaded<kSideBySide>(at, [&](int, Place place) { action(place); });
     }
   }
 
@@ -239,17 +259,18 @@ class RowSampler {
       add_to_bin(bin, amount);
   }
 
-  // target_of(total) is the target.
-  template <class Target>
-  PickedBin pick_bin(Target target_of) const {
+  // What a thread has of all bins' sums, and what those before its own come to. They are looked up by pick_bin().
+  struct OfBins {
+    u64 total, before, own;
+  };
+  u64 sum_of_bin(i32 bin) const {
+    const SamplingArea& area = sampling_area();
+    return (static_cast<u64>(area.high[bin]) << 32 | area.low[bin]) << (kWholeBits - bits_of(bin));
+  }
+  OfBins sum_bins() const {
     SamplingArea& area = sampling_area();
-    constexpr int kOwn = sampling::kBins / kThreads;
-    const auto sum_of = [&](int i) {
-      const i32 bin = thread() * kOwn + i;
-      return (static_cast<u64>(area.high[bin]) << 32 | area.low[bin]) << (kWholeBits - bits_of(bin));
-    };
     u64 sum = 0, before = 0;
-    for (int i = 0; i < kOwn; ++i) sum += sum_of(i);
+    for (int i = 0; i < kOwnBins; ++i) sum += sum_of_bin(thread() * kOwnBins + i);
     const u64 own = sum;
     for (int apart = 1; apart < kWarpLanes; apart *= 2) {
       const u64 other = from_lane(sum, apart);
@@ -263,16 +284,24 @@ class RowSampler {
       if (w == warp()) before += total;
       total += area.sum_of_warp[w];
     }
-    const u64 wanted = target_of(total);
-    if (wanted >= total) {
+    return {total, before, own};
+  }
+  PickedBin pick_bin(OfBins bins, u64 wanted) const {
+    SamplingArea& area = sampling_area();
+    if (wanted >= bins.total) {
       block_sync();
       return {-1, 0};
     }
-    if (before <= wanted && wanted - before < own) {
-      u64 left = wanted - before;
-      int i = 0;
-      for (; i < kOwn - 1 && left >= sum_of(i); ++i) left -= sum_of(i);
-      area.bin = thread() * kOwn + i;
+    if (bins.before <= wanted && wanted - bins.before < bins.own) {
+      u64 left = wanted - bins.before;
+      i32 bin = thread() * kOwnBins;
+#pragma unroll 1
+      for (const i32 last = bin + kOwnBins - 1; bin < last; ++bin) {
+        const u64 sum = sum_of_bin(bin);
+        if (left < sum) break;
+        left -= sum;
+      }
+      area.bin = bin;
       area.left = left;
     }
     block_sync();
@@ -308,16 +337,22 @@ class RowSampler {
       if (lane() == 0) set_bin(bin, sum);
     }
     block_sync();
-    const PickedBin of_run = pick_bin([&](u64 total) { return row.target(kDraw, total); });
-    if (of_run.bin < 0) return kNoPlace;
-    const i32 begin = of_run.bin * run;
-    for (i32 bin = thread(); bin < sampling::kBins; bin += kThreads) {
-      const i32 v = begin + bin;
-      set_bin(bin, bin < run && v < row.num_ ? weight(v, row.logits_[v]) : 0);
+    i32 begin = 0;
+    u64 left = 0;
+#pragma unroll 1
+    for (bool is_token = false;; is_token = true) {
+      const OfBins bins = sum_bins();
+      const PickedBin picked = pick_bin(bins, is_token ? left : row.target(kDraw, bins.total));
+      if (picked.bin < 0) return kNoPlace;  // of tokens: after an abort
+      if (is_token) return {0, begin + picked.bin};
+      begin = picked.bin * run, left = picked.left;
+#pragma unroll 1
+      for (i32 bin = thread(); bin < sampling::kBins; bin += kThreads) {
+        const i32 v = begin + bin;
+        set_bin(bin, bin < run && v < row.num_ ? weight(v, row.logits_[v]) : 0);
+      }
+      block_sync();
     }
-    block_sync();
-    const PickedBin of_token = pick_bin([&](u64) { return of_run.left; });
-    return of_token.bin < 0 ? kNoPlace : Place{0, begin + of_token.bin};  // none: after an abort
   }
 
   // ---- in order ----
@@ -325,29 +360,36 @@ class RowSampler {
   // The first token with which the sum exceeds the target; none if all tokens' does not.
   Place first_beyond(int step) {
     SamplingArea& area = sampling_area();
-    const bool has_few = num_ <= sampling::kMaxListed;
+    // Top-p's bins are the draw's, too, which ends before what top-p leaves out.
+    const bool has_few = num_ <= sampling::kMaxListed, is_again = step == kDraw && has_bins_;
+    if (!has_few && !is_again) spread_bins(step);
     Part part;
     PickedBin picked = {-1, 0};
     u64 wanted = 0;
-    if (!has_few) {
-      // Top-p's bins are the draw's, too, which ends before what top-p leaves out.
-      const bool is_again = step == kDraw && has_bins_;
-      if (!is_again) {
-        spread_bins(step);
-        fill_bins<true>(step, part, 0, 0);
-      }
-      picked = pick_bin([&](u64 total) {
-        wanted = target(step, is_again ? area.kept : total);
-        if (step == kTopP && thread() == 0) area.kept = total;
-        return is_again && wanted >= area.kept ? total : wanted;
-      });
-      if (picked.bin < 0) return kNoPlace;
-      if (picked.bin > 0) part.from = static_cast<f32>(picked.bin);
-      if (picked.bin < sampling::kBins - 1) part.to = static_cast<f32>(picked.bin + 1);
-    }
+    i64 least = 0, most = 0;
+    int shift = 0;
 #pragma unroll 1
-    for (;;) {
-      i64 least = kHighest, most = 0;
+    for (bool is_first = true;; is_first = false) {  // each part compiled once
+      if (!has_few) {
+        if (!is_first || !is_again) fill_bins(step, is_first, part, least, shift);
+        const OfBins bins = sum_bins();
+        u64 target_of_bins = picked.left;
+        if (is_first) {
+          wanted = target(step, is_again ? area.kept : bins.total);
+          if (step == kTopP && thread() == 0) area.kept = bins.total;
+          target_of_bins = is_again && wanted >= area.kept ? bins.total : wanted;
+        }
+        picked = pick_bin(bins, target_of_bins);
+        if (picked.bin < 0) return kNoPlace;  // after the first: after an abort, when others write what is read here
+        if (!is_first) {
+          part.begin = least + (static_cast<i64>(picked.bin) << shift);
+          part.shift = shift;
+        } else {
+          if (picked.bin > 0) part.from = static_cast<f32>(picked.bin);
+          if (picked.bin < sampling::kBins - 1) part.to = static_cast<f32>(picked.bin + 1);
+        }
+      }
+      least = kHighest, most = 0;
       const u32 count = list_part(step, part, least, most);
       if (has_few) {
         u64 sum = 0;
@@ -359,7 +401,7 @@ class RowSampler {
       if (count <= sampling::kMaxListed) return first_of_list(static_cast<int>(count), picked.left, wanted);
       // The codes that there are, in as many bins.
       least = block_whole(least, Smaller{}), most = block_whole(most, Larger{});
-      int shift = 0;
+      shift = 0;
       while ((most - least) >> shift >= sampling::kBins) ++shift;
       if (thread() == 0) {
         octaves_ = kAllOctaves;
@@ -367,12 +409,6 @@ class RowSampler {
         has_bins_ = false;
       }
       block_sync();
-      fill_bins<false>(step, part, least, shift);
-      const u64 left = picked.left;
-      picked = pick_bin([&](u64) { return left; });
-      if (picked.bin < 0) return kNoPlace;  // after an abort, when others write what is read here
-      part.begin = least + (static_cast<i64>(picked.bin) << shift);
-      part.shift = shift;
     }
   }
 
@@ -396,9 +432,8 @@ class RowSampler {
     block_sync();
   }
 
-  // With all tokens by bin_of(), with a part of them by their codes from `least`.
-  template <bool kAll>
-  void fill_bins(int step, Part part, i64 least, int shift) const {
+  // With all tokens by bin_of(), or with a part of them by their codes from `least`.
+  void fill_bins(int step, bool all, Part part, i64 least, int shift) const {
     const RowSampler row = *this;
     clear_bins();
     struct Addend {
@@ -408,8 +443,8 @@ class RowSampler {
     const auto addend = [&](Place at) {
       const f32 away = row.distance(at.logit);
       Addend to;
-      if (row.is_asked(at, away) && (kAll || row.is_in(part, at.token, away))) {
-        to.bin = kAll ? row.bin_of(away) : static_cast<i32>((code_of(at.token, away) - least) >> shift);
+      if (row.is_asked(at, away) && (all || row.is_in(part, at.token, away))) {
+        to.bin = all ? row.bin_of(away) : static_cast<i32>((code_of(at.token, away) - least) >> shift);
         to.amount = row.measure(step, at.token, away, row.bits_of(to.bin));
       }
       return to;
@@ -424,7 +459,7 @@ class RowSampler {
     };
     // 32 lanes that add to one word take turns; where that is to be expected, they look first.
     if (row.is_crowded_)
-      each<2>(add_together);
+      each<1>(add_together);
     else
       each(add);
     block_sync();

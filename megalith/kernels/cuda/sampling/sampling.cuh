@@ -47,6 +47,7 @@ MEGALITH_SHARED void edit_by_block(f32* adjusted, const Task& task, i64 request,
   const bool has_biases = (i32s[batch::kExtras] & batch::kEdits) != 0;
   const i32 num_biases =
       has_biases ? inside_32(a.faults, i32s[batch::kBiases], batch::kMaxBiases + 1, Args::Checks::sampling_i32) : 0;
+#pragma unroll 1
   for (i32 i = thread(); i < num_biases; i += kThreads) {
     const i64 at = request * batch::kMaxBiases + i;
     const i32 token = inside_32(a.faults, a.bias_tokens[at], vocabulary, Args::Checks::bias_tokens);
@@ -56,6 +57,7 @@ MEGALITH_SHARED void edit_by_block(f32* adjusted, const Task& task, i64 request,
   const i32 num_bad = !has_biases ? 0
                                   : inside_32(a.faults, i32s[batch::kBadTokens], batch::kMaxBiases + 1 - num_biases,
                                               Args::Checks::sampling_i32);
+#pragma unroll 1
   for (i32 i = num_biases + thread(); i < num_biases + num_bad; i += kThreads)
     if (ends_bad_word(a, request, i, length))
       adjusted[inside_32(a.faults, a.bias_tokens[request * batch::kMaxBiases + i], vocabulary,
@@ -63,6 +65,7 @@ MEGALITH_SHARED void edit_by_block(f32* adjusted, const Task& task, i64 request,
   block_sync();
   if (has_biases && is_below_min_tokens(i32s, fields, length)) {
     const StopPlaces places = stop_places(a, fields);
+#pragma unroll 1
     for (i64 place = places.begin + thread(); place < places.end; place += kThreads) {
       const i32 token = stop_token_at(a, request, place);
       if (token < 0) continue;
@@ -82,6 +85,7 @@ inline i32 penalize_by_block(f32* adjusted, i32* counts, const f32* logits, i32 
   // Whether a token is in the text, and twice how often it was made.
   for (i32 v = thread(); v < vocabulary; v += kThreads) counts[v] = 0;
   block_sync();
+#pragma unroll 1
   for (i32 s = thread(); s < length; s += kThreads)
     if (s < prompt)
       atomic_or(counts + token(s), 1);

@@ -385,6 +385,7 @@ inline void write_records(const Args& args, const AdvanceCopy& copy) {
     const runtime::MailRecord record = copy.records[i];
     const int place = copy.place[i];
     const TopOf top = TopOf::from(copy.top_of[i]);
+#pragma unroll 1
     for (int k = 0; k < top.count; ++k) {
       const int at = top.sample * batch::kMaxTop + k;
       runtime::mailbox_write(
