@@ -84,7 +84,8 @@ inline u64 whole_weight(f32 weight, u32 bits) {
 inline constexpr int kLoads = 8;
 
 /// action(i, loaded[i]) for all, so many side by side: where much is done with each it would stand in the code for each of
-/// them, and compilers take as long for that as for the rest of a kernel.
+/// them, and compilers take as long for that as for the rest of a kernel. Those that are left move up, since registers have
+/// no index.
 template <int kSideBySide, class T, int kCount, class Action>
 inline void each_loaded(T (&loaded)[kCount], Action action) {
   static_assert(kCount % kSideBySide == 0);
@@ -92,7 +93,6 @@ inline void each_loaded(T (&loaded)[kCount], Action action) {
   for (int first = 0; first < kCount; first += kSideBySide) {
 #pragma unroll
     for (int i = 0; i < kSideBySide; ++i) action(first + i, loaded[i]);
-      // The next ones move up, since registers have no index.
 #pragma unroll
     for (int i = 0; i + kSideBySide < kCount; ++i) loaded[i] = loaded[i + kSideBySide];
   }
@@ -259,15 +259,15 @@ class RowSampler {
       add_to_bin(bin, amount);
   }
 
-  // What a thread has of all bins' sums, and what those before its own come to. They are looked up by pick_bin().
-  struct OfBins {
+  // What all bins come to, those before a thread's own, and its own.
+  struct BinSums {
     u64 total, before, own;
   };
   u64 sum_of_bin(i32 bin) const {
     const SamplingArea& area = sampling_area();
     return (static_cast<u64>(area.high[bin]) << 32 | area.low[bin]) << (kWholeBits - bits_of(bin));
   }
-  OfBins sum_bins() const {
+  BinSums sum_bins() const {
     SamplingArea& area = sampling_area();
     u64 sum = 0, before = 0;
     for (int i = 0; i < kOwnBins; ++i) sum += sum_of_bin(thread() * kOwnBins + i);
@@ -286,7 +286,7 @@ class RowSampler {
     }
     return {total, before, own};
   }
-  PickedBin pick_bin(OfBins bins, u64 wanted) const {
+  PickedBin pick_bin(BinSums bins, u64 wanted) const {
     SamplingArea& area = sampling_area();
     if (wanted >= bins.total) {
       block_sync();
@@ -341,7 +341,7 @@ class RowSampler {
     u64 left = 0;
 #pragma unroll 1
     for (bool is_token = false;; is_token = true) {
-      const OfBins bins = sum_bins();
+      const BinSums bins = sum_bins();
       const PickedBin picked = pick_bin(bins, is_token ? left : row.target(kDraw, bins.total));
       if (picked.bin < 0) return kNoPlace;  // of tokens: after an abort
       if (is_token) return {0, begin + picked.bin};
@@ -366,13 +366,13 @@ class RowSampler {
     Part part;
     PickedBin picked = {-1, 0};
     u64 wanted = 0;
-    i64 least = 0, most = 0;
+    i64 least = 0;
     int shift = 0;
 #pragma unroll 1
     for (bool is_first = true;; is_first = false) {  // each part compiled once
       if (!has_few) {
         if (!is_first || !is_again) fill_bins(step, is_first, part, least, shift);
-        const OfBins bins = sum_bins();
+        const BinSums bins = sum_bins();
         u64 target_of_bins = picked.left;
         if (is_first) {
           wanted = target(step, is_again ? area.kept : bins.total);
@@ -380,7 +380,7 @@ class RowSampler {
           target_of_bins = is_again && wanted >= area.kept ? bins.total : wanted;
         }
         picked = pick_bin(bins, target_of_bins);
-        if (picked.bin < 0) return kNoPlace;  // after the first: after an abort, when others write what is read here
+        if (picked.bin < 0) return kNoPlace;  // of a part: after an abort, when others write what is read here
         if (!is_first) {
           part.begin = least + (static_cast<i64>(picked.bin) << shift);
           part.shift = shift;
@@ -389,7 +389,8 @@ class RowSampler {
           if (picked.bin < sampling::kBins - 1) part.to = static_cast<f32>(picked.bin + 1);
         }
       }
-      least = kHighest, most = 0;
+      least = kHighest;
+      i64 most = 0;
       const u32 count = list_part(step, part, least, most);
       if (has_few) {
         u64 sum = 0;
