@@ -20,7 +20,7 @@ namespace {
 
 struct ProfileOptions {
   ModelOptions model;
-  int64_t tokens = 32, prompt = 0, depth = 0, warmup = 16;
+  int64_t tokens = 32, prompt = 0, depth = 0, beside = 0, warmup = 16;
   std::string output, page;
 };
 
@@ -102,41 +102,66 @@ std::string text_of(const runtime::ProfileSummary& summary, const std::vector<ru
 
 /// Iterations that the prompts take. UsageError if there is none between two others, or none at all.
 int64_t chunks_of(const ProfileOptions& options, int64_t rows) {
-  const int64_t tokens = options.prompt * std::max<int64_t>(options.model.max_batch, 1),
-                chunks = (tokens + rows - 1) / rows;
+  const int64_t prompts = std::max<int64_t>(options.model.max_batch, 1) - options.beside,
+                tokens = options.prompt * prompts, of_prompts = rows - options.beside,
+                chunks = of_prompts > 0 ? (tokens + of_prompts - 1) / of_prompts : 0;
   if (chunks >= 2) return chunks;
   throw UsageError{
       fmt::format("{} are worked on in one step of up to {}, and a step is looked at from its begin to the "
                   "next one's: ask for a longer prompt (-p), or for shorter chunks (-b)",
-                  plural(tokens, "token"), rows)};
+                  plural(tokens, "token"), of_prompts)};
+}
+
+/// `count` made-up tokens, others for each request.
+std::vector<int> made_up_prompt(int64_t count, size_t number, int64_t vocabulary) {
+  std::vector<int> prompt;
+  for (int64_t i = 0; i < count; ++i)
+    prompt.push_back(static_cast<int>(((i + static_cast<int64_t>(number)) * 7919 + 13) % vocabulary));
+  return prompt;
+}
+
+/// Throws UsageError if they do not fit each other.
+void check(const ProfileOptions& options) {
+  if (options.output == "-" && options.page == "-") throw UsageError{"--output or --page on stdout, not both"};
+  if (options.prompt > 0 && options.depth > 0 && !options.model.dummy())
+    throw UsageError{"a prompt at a depth (-p with -d) is looked at on dummy weights only: add --load-format dummy"};
+  if (options.beside > 0 && options.prompt == 0) throw UsageError{"--beside is of a prompt: say how long it is (-p)"};
+  if (options.beside > 0 && options.beside >= options.model.max_batch)
+    throw UsageError{fmt::format("--beside {} and a prompt are {}, and there is room for {}: ask for --max-batch {}",
+                                 options.beside, plural(options.beside + 1, "request"),
+                                 std::max<int64_t>(options.model.max_batch, 1), options.beside + 1)};
 }
 
 int run_profile(const ProfileOptions& given) {
   ProfileOptions options = given;
-  if (options.output == "-" && options.page == "-") throw UsageError{"--output or --page on stdout, not both"};
-  const int64_t prompt = options.prompt > 0 ? options.depth + options.prompt : std::max<int64_t>(options.depth, 1),
+  check(options);
+  // With others beside it a prompt begins at its first token: the depth is theirs.
+  const int64_t ahead = options.beside > 0 ? 0 : options.depth,
+                prompt = options.prompt > 0 ? ahead + options.prompt : std::max<int64_t>(options.depth, 1),
                 tokens = options.prompt > 0 ? 1 : options.warmup + options.tokens + 1;
-  if (options.prompt > 0 && options.depth > 0 && !options.model.dummy())
-    throw UsageError{"a prompt at a depth (-p with -d) is looked at on dummy weights only: add --load-format dummy"};
   const ModelConfig config = config_read(options.model.folder());
-  options.model.max_seq_len = context_for(prompt + tokens, options.model, config);
+  options.model.max_seq_len =
+      context_for(prompt + tokens + (options.beside > 0 ? options.depth : 0), options.model, config);
   const OutputFile trace(options.output.empty() ? config.name + ".trace.json" : options.output), page(options.page);
   engine::Engine engine(options.model.folder(), options.model.engine(1));
+  const int64_t chunks = options.prompt > 0 ? chunks_of(options, engine.decoder_options().max_rows) : 0;
   std::vector<engine::Request> requests(static_cast<size_t>(std::max<int64_t>(options.model.max_batch, 1)));
   for (size_t number = 0; number < requests.size(); ++number) {
     engine::Request& request = requests[number];
-    request = {.max_new_tokens = tokens, .ignore_stop_tokens = true};
-    for (int64_t i = 0; i < prompt; ++i)
-      request.prompt.push_back(
-          static_cast<int>(((i + static_cast<int64_t>(number)) * 7919 + 13) % engine.config().vocab_size));
-    if (options.model.dummy()) request.cached_tokens = options.prompt > 0 ? options.depth : prompt - 1;
+    // Those beside a prompt end with it.
+    const bool is_beside = number >= requests.size() - static_cast<size_t>(options.beside);
+    request = {.max_new_tokens = is_beside ? chunks : tokens, .ignore_stop_tokens = true};
+    request.prompt =
+        made_up_prompt(is_beside ? std::max<int64_t>(options.depth, 1) : prompt, number, engine.config().vocab_size);
+    if (options.model.dummy())
+      request.cached_tokens = options.prompt > 0 && !is_beside ? ahead : std::ssize(request.prompt) - 1;
   }
   {
     const InterruptGuard guard([&] { engine.cancel(); });
     // Warm caches and a steady clock first: the newest iterations are kept, of a prompt those of the second time.
     if (options.prompt > 0) {
       engine.generate(requests);
-      engine.profile(static_cast<uint32_t>(chunks_of(options, engine.decoder_options().max_rows)));
+      engine.profile(static_cast<uint32_t>(chunks));
     } else {
       engine.profile(static_cast<uint32_t>(options.tokens + 1));
     }
@@ -166,6 +191,9 @@ Action declare_profile(Arguments& arguments) {
                     1 << 20);
   arguments.integer("-d,--n-depth", options->depth, "behind so many tokens (0); free with --load-format dummy", 0,
                     1 << 20);
+  arguments.integer("--beside", options->beside,
+                    "so many of the requests (--max-batch) make a token a step beside the prompt, behind -d tokens (0)",
+                    0, 1 << 16);
   arguments.integer("--warmup", options->warmup, "tokens made before (16)", 0, 1 << 16);
   arguments.text("-o,--output", options->output, "FILE", "the trace (NAME.trace.json in this folder); - is stdout");
   arguments.text("--page", options->page, "FILE", "an HTML page with a timeline and tables, beside the trace");

@@ -349,6 +349,14 @@ TEST(Profile, OfAPromptLooksAtItsChunks) {
   const CommandResult behind = profile({"60", "-b", "16", "-d", "5"});
   EXPECT_EQ(behind.code, 2);
   EXPECT_THAT(behind.err, HasSubstr("add --load-format dummy"));
+  // Of 12 rows a step 4 are others', so there are 8 steps instead of 5; the last has no next one.
+  const CommandResult beside =
+      profile({"60", "-b", "12", "--load-format", "dummy", "--max-batch", "5", "--beside", "4", "-d", "8"});
+  ASSERT_EQ(beside.code, 0) << beside.err;
+  EXPECT_THAT(beside.out, ContainsRegex("median, of [5-7] steps"));
+  const CommandResult too_many = profile({"60", "-b", "12", "--max-batch", "4", "--beside", "4"});
+  EXPECT_EQ(too_many.code, 2);
+  EXPECT_THAT(too_many.err, HasSubstr("5 requests, and there is room for 4: ask for --max-batch 5"));
 }
 
 TEST(BenchArrival, TellsHowSoonRequestsBeginAndAreGone) {
