@@ -25,7 +25,8 @@ graph::Operator gather_rows() {
                    return (dtype_is_half(x) || x == DType::f32) && (dtype_is_half(y) || y == DType::f32) &&
                           q.sizes.at("H") % 2 == 0;
                  },
-             .exchanged = {"x", "y"}})
+             .exchanged = {"x", "y"},
+             .blocked = {"x"}})
       .test({{"T", 5}, {"R", 1}, {"H", 64}})
       .test({{"T", 7}, {"R", 3}, {"H", 33}});
 }

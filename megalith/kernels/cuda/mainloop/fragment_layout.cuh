@@ -45,6 +45,13 @@ inline void put_pair(Blocked<T, kRows, kColumns> to, i64 index, f32 low, f32 hig
             column = at % static_cast<u32>(kColumns);
   *reinterpret_cast<u32*>(to.at + row_blocks::index(row, column, kRows)) = Pair<T>::of(low, high);
 }
+template <Half T, i64 kRows, i64 kColumns>
+inline float2 get_pair_f32(Blocked<const T, kRows, kColumns> from, i64 index, Epoch) {
+  const u32 at = static_cast<u32>(index), row = at / static_cast<u32>(kColumns),
+            column = at % static_cast<u32>(kColumns);
+  const u32 pair = *reinterpret_cast<const u32*>(from.at + row_blocks::index(row, column, kRows));
+  return {Pair<T>::low(pair), Pair<T>::high(pair)};
+}
 
 /// Registers of the first operand for two steps of 16 columns: rows 16 m + lane / 4 and eight further.
 struct Quads {

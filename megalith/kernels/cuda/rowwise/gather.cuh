@@ -4,6 +4,7 @@
 
 #include "megalith/kernels/cuda/common/check.cuh"
 #include "megalith/kernels/cuda/common/reduce.cuh"
+#include "megalith/kernels/cuda/mainloop/fragment_layout.cuh"
 #include "megalith/kernels/cuda/pipeline/ll_buffer.cuh"
 
 namespace megalith::kernels {
