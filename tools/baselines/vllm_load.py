@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""What vLLM's engine makes of a load, random weights of true shapes in bf16: a step of so many sequences, a prompt's time, and
-tokens a second of requests of which so many are at work at a time. No HTTP, no tokenizer: what its server adds is left out.
+"""What vLLM's engine makes of a load, random weights of true shapes in bf16: a step of so many sequences, a prompt's time,
+and tokens a second of requests of which so many are at work at a time. No HTTP, no tokenizer: what its server adds is left
+out. Needs a GPU and vLLM (pip install vllm==0.24.0).
 
     vllm_load.py --out vllm.json --model models/shapes/Qwen3-8B --sequences 1,8,64,128 --concurrency 64,128
 
-Needs a GPU and vLLM (pip install vllm==0.24.0). A step is (time of 49 tokens - time of one) / 48, of prompts of 464 tokens that all come at once; the least of some runs counts.
+A step is (time of 49 tokens - time of one) / 48, of prompts of 464 tokens that all come at once; the least of some runs
+counts.
 """
 
 import argparse
@@ -85,7 +87,8 @@ async def measure(arguments):
         results["steps_ms"][sequences] = 1e3 * (long - short) / STEPS
         print(f"{sequences} sequences: {results['steps_ms'][sequences]:.3f} ms a step", flush=True)
     for concurrency in arguments.concurrency:
-        rates = [await load.closed_loop(concurrency, arguments.requests * concurrency, 512, 256) for _ in range(arguments.repetitions)]
+        requests = arguments.requests * concurrency
+        rates = [await load.closed_loop(concurrency, requests, 512, 256) for _ in range(arguments.repetitions)]
         results["tokens_per_s"][concurrency] = rates
         print(f"{concurrency} at a time, 512 and 256 tokens: {', '.join(f'{r:.0f}' for r in rates)} tokens/s", flush=True)
     return results
