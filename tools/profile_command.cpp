@@ -103,8 +103,9 @@ std::string text_of(const runtime::ProfileSummary& summary, const std::vector<ru
 /// Iterations that the prompts take. UsageError if there is none between two others, or none at all.
 int64_t chunks_of(const ProfileOptions& options, int64_t rows) {
   const int64_t prompts = std::max<int64_t>(options.model.max_batch, 1) - options.beside,
-                tokens = options.prompt * prompts, of_prompts = rows - options.beside,
-                chunks = of_prompts > 0 ? (tokens + of_prompts - 1) / of_prompts : 0;
+                tokens = options.prompt * prompts,
+                of_prompts = rows - options.beside,  // each request has a row at least
+      chunks = (tokens + of_prompts - 1) / of_prompts;
   if (chunks >= 2) return chunks;
   throw UsageError{
       fmt::format("{} are worked on in one step of up to {}, and a step is looked at from its begin to the "

@@ -38,18 +38,21 @@ struct ElementOf<const X> : ElementOf<X> {};
 template <class X>
 using HalfOf = typename ElementOf<X>::Type;
 
-/// Elements `index` and `index` + 1, index even, counted as if rows lay one behind the other.
-template <Half T, i64 kRows, i64 kColumns>
-inline void put_pair(Blocked<T, kRows, kColumns> to, i64 index, f32 low, f32 high, Epoch) {
+/// Where element `index` is, counted as if rows lay one behind the other.
+template <class T, i64 kRows, i64 kColumns>
+inline T* element_at(Blocked<T, kRows, kColumns> x, i64 index) {
   const u32 at = static_cast<u32>(index), row = at / static_cast<u32>(kColumns),
             column = at % static_cast<u32>(kColumns);
-  *reinterpret_cast<u32*>(to.at + row_blocks::index(row, column, kRows)) = Pair<T>::of(low, high);
+  return x.at + row_blocks::index(row, column, kRows);
+}
+/// Elements `index` and `index` + 1, index even, counted so.
+template <Half T, i64 kRows, i64 kColumns>
+inline void put_pair(Blocked<T, kRows, kColumns> to, i64 index, f32 low, f32 high, Epoch) {
+  *reinterpret_cast<u32*>(element_at(to, index)) = Pair<T>::of(low, high);
 }
 template <Half T, i64 kRows, i64 kColumns>
 inline float2 get_pair_f32(Blocked<const T, kRows, kColumns> from, i64 index, Epoch) {
-  const u32 at = static_cast<u32>(index), row = at / static_cast<u32>(kColumns),
-            column = at % static_cast<u32>(kColumns);
-  const u32 pair = *reinterpret_cast<const u32*>(from.at + row_blocks::index(row, column, kRows));
+  const u32 pair = *reinterpret_cast<const u32*>(element_at(from, index));
   return {Pair<T>::low(pair), Pair<T>::high(pair)};
 }
 

@@ -441,41 +441,30 @@ class RowSampler {
       i32 bin = 0;
       u64 amount = 0;
     };
-    const auto of_all = [&](Place at) {
+    const auto addend = [&](bool of_all, Place at) {
       const f32 away = row.distance(at.logit);
       Addend to;
-      if (row.is_asked(at, away)) {
-        to.bin = row.bin_of(away);
+      if (row.is_asked(at, away) && (of_all || row.is_in(part, at.token, away))) {
+        to.bin = of_all ? row.bin_of(away) : static_cast<i32>((code_of(at.token, away) - least) >> shift);
         to.amount = row.measure(step, at.token, away, row.bits_of(to.bin));
       }
       return to;
     };
-    const auto of_part = [&](Place at) {
-      const f32 away = row.distance(at.logit);
-      Addend to;
-      if (row.is_asked(at, away) && row.is_in(part, at.token, away)) {
-        to.bin = static_cast<i32>((code_of(at.token, away) - least) >> shift);
-        to.amount = row.measure(step, at.token, away, row.bits_of(to.bin));
-      }
-      return to;
+    const auto add = [&](bool of_all, Place at) {
+      const Addend to = addend(of_all, at);
+      add_to_bin(to.bin, to.amount);
     };
-    // 32 lanes that add to one word take turns; where that is to be expected, they look first. What is usual stands side by
-    // side.
+    // 32 lanes that add to one word take turns; where that is to be expected, they look first. What is usual, all tokens, has a
+    // loop of its own, side by side.
     if (row.is_crowded_)
       each<1>([&](Place at) {
-        const Addend to = all ? of_all(at) : of_part(at);
+        const Addend to = addend(all, at);
         add_to_bin_together(to.bin, to.amount);
       });
     else if (all)
-      each([&](Place at) {
-        const Addend to = of_all(at);
-        add_to_bin(to.bin, to.amount);
-      });
+      each([&](Place at) { add(true, at); });
     else
-      each<1>([&](Place at) {
-        const Addend to = of_part(at);
-        add_to_bin(to.bin, to.amount);
-      });
+      each<1>([&](Place at) { add(false, at); });
     block_sync();
   }
 
