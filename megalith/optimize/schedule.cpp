@@ -136,12 +136,9 @@ int64_t most_streamed_rows(const graph::Graph& graph, const Schedule& schedule) 
 }
 
 // With many tokens what is handed from stage to stage comes through the L2 as well, and later beside prefetched tiles:
-// Qwen3-8B with 64 tokens takes 6.98 ms a step with 16 of them, 6.68 with none. What travels as words needs fewer
-// registers than there are.
+// Qwen3-8B with 64 tokens takes 6.98 ms a step with 16 of them, 6.68 with none.
 graph::WorkerSchedule worker_of(int64_t rows) {
-  return {.copies = stream::kMaxCopies,
-          .prefetch = rows > stream::kMaxRows ? 0 : 16,
-          .registers = rows > stream::kMaxRowsOfWords ? 104 : 96};
+  return {.copies = stream::kMaxCopies, .prefetch = rows > stream::kMaxRows ? 0 : 16, .registers = 104};
 }
 
 void check_worker(const graph::WorkerSchedule& worker) {

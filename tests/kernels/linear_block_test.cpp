@@ -90,8 +90,11 @@ struct Task {
   i64 c_begin = n_begin / L, c_end = c_begin + kGroups;
   RingPlace ring = {kRingSlots - 5, 0};
   Epoch epoch = {7, nullptr};
+  const Task* task = nullptr;
 
-  void run() const {
+  static const Task& of(const Task& task) { return task; }
+  void run() {
+    task = this;
     if constexpr (kInParts && kOf == Kind::normed)
       gemv_deferred_rmsnorm_linear(*this);
     else if constexpr (kInParts && kOf == Kind::residual)
@@ -319,9 +322,11 @@ template <Kind kOf, i64 kMaxRows, int kSpans, int kGroups, bool kInParts = false
 using OfInt8 = Task<kOf, kMaxRows, kSpans, kGroups, kInParts, Of, Int8<Of>>;
 using Tasks = ::testing::Types<
     Task<Kind::normed, 1>, Task<Kind::normed, 1, 1, 5>, Task<Kind::normed, 1, 5, 2>, Task<Kind::residual, 1, 2, 5>,
-    Task<Kind::residual, 1, 5, 2>, Task<Kind::gate_up, 1>, Task<Kind::gate_up, 1, 1, 5>, Task<Kind::normed, 4>,
-    Task<Kind::normed, 8>, Task<Kind::residual, 2>, Task<Kind::residual, 4>, Task<Kind::residual, 8>,
-    Task<Kind::residual, 4, 3, 3, false, bf16, const bf16*, 1>,
+    Task<Kind::normed, 1, 1, 1>, Task<Kind::normed, 1, 1, 2>, Task<Kind::residual, 1, 1, 3>,
+    Task<Kind::normed, 1, 1, 4>, Task<Kind::normed, 1, 2, 2>, Task<Kind::residual, 1, 4, 2>,
+    Task<Kind::residual, 1, 6, 1>, Task<Kind::normed, 1, 7, 1>, Task<Kind::residual, 1, 5, 2>, Task<Kind::gate_up, 1>,
+    Task<Kind::gate_up, 1, 1, 5>, Task<Kind::normed, 4>, Task<Kind::normed, 8>, Task<Kind::residual, 2>,
+    Task<Kind::residual, 4>, Task<Kind::residual, 8>, Task<Kind::residual, 4, 3, 3, false, bf16, const bf16*, 1>,
     Task<Kind::residual, 4, 5, 2, false, bf16, const bf16*, 2>,
     Task<Kind::residual, 1, 3, 3, false, bf16, const bf16*, 1>,
     Task<Kind::residual, 2, 5, 2, false, bf16, const bf16*, 3>, Task<Kind::gate_up, 2>, Task<Kind::gate_up, 4>,

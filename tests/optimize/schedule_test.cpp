@@ -141,7 +141,7 @@ TEST(WorkerSchedule, OfAGpuIsPrintedReadAndChecked) {
                 {.dtypes = {{"y", DType::bf16}}});
     return make_schedule(graph, "cuda").worker;
   };
-  EXPECT_EQ(of_tokens(1), (graph::WorkerSchedule{4, 16, 96}));
+  EXPECT_EQ(of_tokens(1), (graph::WorkerSchedule{4, 16, 104}));
   EXPECT_EQ(of_tokens(8), (graph::WorkerSchedule{4, 16, 104}));
   EXPECT_EQ(of_tokens(64), (graph::WorkerSchedule{4, 0, 104}));
   Schedule schedule = make_schedule(two.graph, "cuda");

@@ -28,15 +28,16 @@ inline constexpr int kBlockThreads = kThreads + 4 * kWarpLanes;
 /// The threads that run bodies take registers which those behind them give up: 104 and 64 instead of 96 each, in a block
 /// that has 640 x 96. Each is called once, by all its warps, and nothing behind the one comes behind the other; only so
 /// does the assembler deal them out (PTX ISA, setmaxnreg).
-inline void registers_give() {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  if constexpr (kWorkerConfig.registers == 104) asm volatile("setmaxnreg.dec.sync.aligned.u32 64;");
+inline constexpr bool kTakesRegisters = kWorkerConfig.registers == 104;
+#else
+inline constexpr bool kTakesRegisters = false;
 #endif
+inline void registers_give() {
+  if constexpr (kTakesRegisters) asm volatile("setmaxnreg.dec.sync.aligned.u32 64;");
 }
 inline void registers_take() {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  if constexpr (kWorkerConfig.registers == 104) asm volatile("setmaxnreg.inc.sync.aligned.u32 104;");
-#endif
+  if constexpr (kTakesRegisters) asm volatile("setmaxnreg.inc.sync.aligned.u32 104;");
 }
 
 /// Where weights stream, asked for again wherever it is used: what follows from it, of all bodies, the compiler else

@@ -89,7 +89,7 @@ struct NextNorm {
   static constexpr f32 factor() { return __builtin_bit_cast(f32, kFactor); }
 };
 
-/// What a projection has to do. `kColumns`: of activations in registers; else 0.
+/// What a projection has to do. `kColumns`: of activations in registers, or of a single row; else 0.
 template <int kSlices, Form kForm, int kColumns, class Weights, class X, class Y, class R, class Norm, class S = R>
 struct LinearTask {
   static constexpr int kStreams = IsGated<Y>::kIs ? 2 : 1;  // weights that take turns: gate and up, or one
@@ -107,9 +107,35 @@ struct LinearTask {
   Epoch epoch;
 };
 
+/// Who multiplies what was staged; with `kOneRow`, what RowLook stages.
+template <int kSlices, class Weights, int kChunks, bool kOneRow, u32 kMostAhead = 4>
+using MultiplierOf = Choose<kOneRow && RowMultiplier<kSlices, Weights, kChunks, kMostAhead>::kCan,
+                            RowMultiplier<kSlices, Weights, kChunks, kMostAhead>, GroupMultiplier<kSlices, Weights>>;
+template <int kChunks, class Row, class T>
+inline void stage_row(Row& row, const T* norm, int columns, Epoch epoch) {
+  row.stage(norm, columns, kChunks, epoch);
+  row.finish(norm, epoch);
+}
+/// A row is waited for, unless it is staged already, and multiplied with `count` groups of kChunks chunks.
+template <int kChunks, class Groups, class Row, class T>
+inline void multiply_row(Groups& groups, Row& row, bool is_staged, int count, const T* norm, int columns, Epoch epoch) {
+  if constexpr (Groups::kLooksAhead) {
+    groups.look_ahead(count);
+    if (!is_staged) row.stage(norm, columns, kChunks, epoch);
+    groups.run(count, [&] {
+      if (!is_staged) row.finish(norm, epoch);
+    });
+  } else {
+    if (!is_staged) stage_row<kChunks>(row, norm, columns, epoch);
+    groups.run(count, kChunks, kChunks, false);
+  }
+}
+
 /// y = x weight^T, with the norm before and what comes after as the task has it: the residual added, or a gate of two products.
-template <int kSlices, Form kForm, int kColumns, class Weights, class X, class Y, class R, class Norm, class S>
-inline void linear_run(const LinearTask<kSlices, kForm, kColumns, Weights, X, Y, R, Norm, S>& task) {
+/// `look_up` gives the LinearTask: before, and with one row for what comes after, too, since registers have weights meanwhile.
+template <int kSlices, Form kForm, int kColumns, class Weights, class X, class Y, class R, class Norm, class S,
+          class LookUp>
+inline void linear_run(const LinearTask<kSlices, kForm, kColumns, Weights, X, Y, R, Norm, S>& task, LookUp look_up) {
   constexpr int kGroup = stream::group_rows(kSlices), kPart = static_cast<int>(stream::kPartChunks);
   constexpr bool kOneRow = kForm == Form::one_row;
   constexpr int kStreams = LinearTask<kSlices, kForm, kColumns, Weights, X, Y, R, Norm, S>::kStreams;
@@ -119,8 +145,9 @@ inline void linear_run(const LinearTask<kSlices, kForm, kColumns, Weights, X, Y,
   const bool is_split = !kOneRow && task.chunks_per_part < task.chunks;
   const int at_a_time = is_split ? task.at_a_time : groups_at_a_time<kSlices, kOneRow>(rows) >> (kStreams - 1);
   RingPlace ring = task.ring;
+  constexpr int kChunks = kOneRow ? static_cast<int>(stream::chunks_per_group(kColumns, kSlices)) : 1;
   // Where activations are held nobody asks it; without it the compiler spills 104 bytes there instead of 28.
-  [[maybe_unused]] GroupMultiplier<kSlices, Weights> groups(ring, rows);
+  [[maybe_unused]] MultiplierOf<kSlices, Weights, kChunks, kOneRow> groups(ring, rows);
   using Held = HeldRows<kSlices, kColumns == 0 ? stream::kRunColumns : kColumns, X>;
   [[maybe_unused]] uint4 held[kForm == Form::held ? Held::kChunks : 1];
   if constexpr (kForm == Form::held) {
@@ -137,10 +164,10 @@ inline void linear_run(const LinearTask<kSlices, kForm, kColumns, Weights, X, Y,
     if (done > 0) block_sync();  // the sums were read
     const int count = min(at_a_time, num_groups - done);
     // A thread's pair of sums; there are never more of them than threads. Groups of gate and of up take turns.
-    const int pairs = count * kStreams * (kGroup / 2), t = kOneRow ? 0 : thread() / pairs,
-              place = (thread() - t * pairs) * 2, group = place / kGroup,
+    const int me = thread(), pairs = count * kStreams * (kGroup / 2), t = kOneRow ? 0 : me / pairs,
+              place = (me - t * pairs) * 2, group = place / kGroup,
               column = task.n_begin + (done + (group >> (kStreams - 1))) * kGroup + place % kGroup;
-    const bool has_pair = thread() < pairs * rows && column < task.n_end;
+    const bool has_pair = me < pairs * rows && column < task.n_end;
     const int at = t * task.num_columns + column;
     decltype(look_two(task.residual, at)) residual = {};
     if (has_pair && task.has_residual) residual = look_two(task.residual, at);
@@ -168,8 +195,7 @@ inline void linear_run(const LinearTask<kSlices, kForm, kColumns, Weights, X, Y,
           ring = multiply_held<kSlices, Weights>(ring, parts[i], count, chunks, rows, chunk > 0);
         }
     } else if constexpr (kOneRow) {
-      if (done == 0) row.stage(task.norm.weight, task.columns, task.chunks, task.epoch);
-      groups.run(count * kStreams, task.chunks, task.chunks, false);
+      multiply_row<kChunks>(groups, row, done > 0, count * kStreams, task.norm.weight, task.columns, task.epoch);
     } else {
 #pragma unroll 1
       for (int part = 0; part < task.chunks; part += task.chunks_per_part) {
@@ -182,23 +208,24 @@ inline void linear_run(const LinearTask<kSlices, kForm, kColumns, Weights, X, Y,
     }
     block_sync();
     if (warp() * kWarpLanes >= pairs * rows) continue;
+    const auto& end = kOneRow && kTakesRegisters ? look_up() : task;
     const f32* const from = multiply_sums() + (has_pair ? t * pairs * 2 + place : 0);
     float2 y;
-    if (!task.norm.is_there()) {
+    if (!end.norm.is_there()) {
       y = multiply_sum<float2>(from);
     } else {
-      const f32 scale = task.norm.scale(t < rows ? t : 0);
+      const f32 scale = end.norm.scale(t < rows ? t : 0);
       y = multiply_sum<float2>(from);
       y = {y.x * scale, y.y * scale};
     }
     if constexpr (kStreams == 2) {
       const float2 up = {from_lane(y.x, kGroup / 2), from_lane(y.y, kGroup / 2)};
-      if (group % 2 == 0 && has_pair) put_gated_pair(task.y, t, column, at, y, up, task.epoch);
+      if (group % 2 == 0 && has_pair) put_gated_pair(end.y, t, column, at, y, up, end.epoch);
     } else {
-      if (has_pair && task.has_residual) {
-        const float2 before = get_two(residual, task.residual, at, task.epoch);
+      if (has_pair && end.has_residual) {
+        const float2 before = get_two(residual, end.residual, at, end.epoch);
         y = {before.x + y.x, before.y + y.y};
-        put_two(task.sum, at, y.x, y.y, task.epoch);
+        put_two(end.sum, at, y.x, y.y, end.epoch);
       }
       if constexpr (Norm::kKind == NormKind::next) {
         // The lanes of a group of columns, in order.
@@ -206,10 +233,10 @@ inline void linear_run(const LinearTask<kSlices, kForm, kColumns, Weights, X, Y,
         f32 squares = fma(y.x, y.x, y.y * y.y);
 #pragma unroll
         for (int apart = kGroup / 4; apart > 0; apart /= 2) squares += from_lane(squares, apart);
-        if (has_pair && place % kGroup == 0) task.norm.squares[at / kGroup] = squares;
+        if (has_pair && place % kGroup == 0) end.norm.squares[at / kGroup] = squares;
         y = {y.x * Norm::Two::low(next_weights), y.y * Norm::Two::high(next_weights)};
       }
-      if (has_pair) put_pair_of(task.y, t, column, at, y.x, y.y, task.epoch);
+      if (has_pair) put_pair_of(end.y, t, column, at, y.x, y.y, end.epoch);
     }
   }
 }
@@ -220,7 +247,7 @@ inline auto linear_task(const Args& args, W, X x, Norm norm, i64 n_begin, i64 n_
                         S sum, bool has_residual) {
   using Sizes = LinearSizes<Args, Args::T_largest>;
   constexpr Form kForm = Sizes::kForm;
-  constexpr int kColumns = kForm == Form::held || kForm == Form::parts ? Args::K : 0;
+  constexpr int kColumns = kForm == Form::staged ? 0 : Args::K;
   using Written = decltype(as_written(y));
   return LinearTask<Sizes::kSlices, kForm, kColumns, WeightsOf<W>, X, Written, R, Norm, S>{
       x,
@@ -241,6 +268,11 @@ inline auto linear_task(const Args& args, W, X x, Norm norm, i64 n_begin, i64 n_
       args.epoch};
 }
 
+template <class Args, class Make>
+inline void run_linear(const Args& args, Make make) {
+  linear_run(make(args), [task = args.task, make] { return make(Args::of(*task)); });
+}
+
 /// Brings the norm's weight into the L2 before a task's turn: behind the stream's copies memory takes its time.
 template <class Args>
 inline void prefetch_norm(const Args& args) {
@@ -255,38 +287,48 @@ inline WholeNorm<T> whole_norm(const T* weight, f32 eps) {
 template <class Args>
 inline void gemv_rmsnorm_linear(const Args& args) {
   const Words<f32> none = {nullptr};
-  linear_run(linear_task(args, args.weight, args.x, whole_norm<Args>(args.norm, Args::eps), args.n_begin, args.n_end,
-                         Args::N, args.y, none, none, false));
+  run_linear(args, [=](const Args& a) {
+    return linear_task(a, a.weight, a.x, whole_norm<Args>(a.norm, Args::eps), a.n_begin, a.n_end, Args::N, a.y, none,
+                       none, false);
+  });
 }
 /// y = x weight^T, with what an epilogue makes of it.
 template <class Args>
 inline void gemv_linear(const Args& args) {
   const Words<f32> none = {nullptr};
   const HalfOf<decltype(args.x)>* const no_norm = nullptr;
-  linear_run(linear_task(args, args.weight, args.x, whole_norm<Args>(no_norm, 0.0f), args.n_begin, args.n_end, Args::N,
-                         args.y, none, none, false));
+  run_linear(args, [=](const Args& a) {
+    return linear_task(a, a.weight, a.x, whole_norm<Args>(no_norm, 0.0f), a.n_begin, a.n_end, Args::N, a.y, none, none,
+                       false);
+  });
 }
 /// y = residual + x weight^T, and a copy of y for whoever multiplies it next.
 template <class Args>
 inline void gemv_linear_residual_copy(const Args& args) {
   const HalfOf<decltype(args.x)>* const no_norm = nullptr;
-  linear_run(linear_task(args, args.weight, args.x, whole_norm<Args>(no_norm, 0.0f), args.n_begin, args.n_end, Args::N,
-                         args.copy, as_output(args.residual), args.y, true));
+  run_linear(args, [=](const Args& a) {
+    return linear_task(a, a.weight, a.x, whole_norm<Args>(no_norm, 0.0f), a.n_begin, a.n_end, Args::N, a.copy,
+                       as_output(a.residual), a.y, true);
+  });
 }
 /// What an epilogue makes of x gate^T and x up^T.
 template <class Args>
 inline void gemv_gate_up(const Args& args) {
   const Words<f32> none = {nullptr};
   const HalfOf<decltype(args.x)>* const no_norm = nullptr;
-  linear_run(linear_task(args, args.gate, args.x, whole_norm<Args>(no_norm, 0.0f), args.n_begin, args.n_end, Args::N,
-                         args.y, none, none, false));
+  run_linear(args, [=](const Args& a) {
+    return linear_task(a, a.gate, a.x, whole_norm<Args>(no_norm, 0.0f), a.n_begin, a.n_end, Args::N, a.y, none, none,
+                       false);
+  });
 }
 /// The same of rmsnorm(x).
 template <class Args>
 inline void gemv_rmsnorm_gate_up(const Args& args) {
   const Words<f32> none = {nullptr};
-  linear_run(linear_task(args, args.gate, args.x, whole_norm<Args>(args.norm, Args::eps), args.n_begin, args.n_end,
-                         Args::N, args.y, none, none, false));
+  run_linear(args, [=](const Args& a) {
+    return linear_task(a, a.gate, a.x, whole_norm<Args>(a.norm, Args::eps), a.n_begin, a.n_end, Args::N, a.y, none,
+                       none, false);
+  });
 }
 
 // The same with norms in parts.
@@ -299,20 +341,24 @@ inline auto parts_norm(const Args& args) {
 template <class Args>
 inline void gemv_deferred_rmsnorm_linear(const Args& args) {
   const Words<f32> none = {nullptr};
-  linear_run(linear_task(args, args.weight, args.x, parts_norm(args), args.n_begin, args.n_end, Args::N, args.y, none,
-                         none, false));
+  run_linear(args, [=](const Args& a) {
+    return linear_task(a, a.weight, a.x, parts_norm(a), a.n_begin, a.n_end, Args::N, a.y, none, none, false);
+  });
 }
 template <class Args>
 inline void gemv_deferred_rmsnorm_gate_up(const Args& args) {
   const Words<f32> none = {nullptr};
-  linear_run(linear_task(args, args.gate, args.x, parts_norm(args), args.n_begin, args.n_end, Args::N, args.y, none,
-                         none, false));
+  run_linear(args, [=](const Args& a) {
+    return linear_task(a, a.gate, a.x, parts_norm(a), a.n_begin, a.n_end, Args::N, a.y, none, none, false);
+  });
 }
 template <class Args>
 inline void gemv_linear_residual_rmsnorm_parts(const Args& args) {
   using Next = NextNorm<HalfOf<decltype(args.norm)>, __builtin_bit_cast(u32, Args::factor)>;
-  linear_run(linear_task(args, args.weight, args.x, Next{args.norm, args.squares}, args.c_begin * Args::L,
-                         args.c_end * Args::L, Args::C * Args::L, args.copy, as_output(args.residual), args.y, true));
+  run_linear(args, [=](const Args& a) {
+    return linear_task(a, a.weight, a.x, Next{a.norm, a.squares}, a.c_begin * Args::L, a.c_end * Args::L,
+                       Args::C * Args::L, a.copy, as_output(a.residual), a.y, true);
+  });
 }
 
 /// logits = rmsnorm(x) weight^T, and the largest of each chunk of L columns with the lowest column that has it. One
@@ -333,16 +379,20 @@ inline void gemv_rmsnorm_linear_argmax(const Args& args) {
   [[maybe_unused]] uint4 held[kForm == Form::held ? Sizes::kChunks : 1];
   RingPlace ring = args.ring;
   Choose<kOneRow, RowLook<Sizes::kSlices, decltype(args.x)>, Nobody> row(args.x, args.norm, K, args.epoch);
-  Choose<kForm == Form::held, Nobody, GroupMultiplier<Sizes::kSlices, Weights>> groups(ring, rows);
+  Choose<kForm == Form::held, Nobody, MultiplierOf<Sizes::kSlices, Weights, Sizes::kChunks, kOneRow, 2>> groups(ring,
+                                                                                                                rows);
   if constexpr (kForm == Form::held) {
     HeldRows<Sizes::kSlices, K, decltype(args.x)>(args.x, rows).hold_normed(held, args.norm);
     inputs_are_ready(args.epoch);
-  } else if constexpr (kOneRow) {
-    if (rows > 0) row.stage(args.norm, K, Sizes::kChunks, args.epoch);  // else nobody writes it
-  } else if (rows > 0) {
+  } else if (!kOneRow && rows > 0) {
     multiply_stage<Sizes::kSlices>(args.x, args.norm, rows, K, 0, Sizes::kChunks, Sizes::kChunks, args.epoch);
   }
   const int at_a_time = groups_at_a_time<Sizes::kSlices, kOneRow>(rows);
+  bool is_staged = rows == 0;  // then nobody writes it
+  if constexpr (kOneRow && !decltype(groups)::kLooksAhead) {
+    if (!is_staged) stage_row<Sizes::kChunks>(row, args.norm, K, args.epoch);
+    is_staged = true;
+  }
   for (int c = static_cast<int>(args.c_begin); c < static_cast<int>(of_task().c_end); ++c) {
     const int columns = min(L, V - c * L), num_groups = (columns + kGroup - 1) / kGroup;
     f32 best = -kInfinity;
@@ -351,8 +401,11 @@ inline void gemv_rmsnorm_linear_argmax(const Args& args) {
       const int count = min(at_a_time, num_groups - done);
       if constexpr (kForm == Form::held)
         ring = multiply_held<Sizes::kSlices, Weights>(ring, held, count, Sizes::kChunks, rows, false);
+      else if constexpr (kOneRow)
+        multiply_row<Sizes::kChunks>(groups, row, is_staged, count, args.norm, K, args.epoch);
       else
         groups.run(count, Sizes::kChunks, Sizes::kChunks, false);
+      is_staged = true;
       block_sync();
       const int n = lane() * 4, column = c * L + done * kGroup + n;
       if (t < rows && n < count * kGroup) {

@@ -61,14 +61,15 @@ class RingCursor {
   }
 
   /// The lane's share of the next kCount chunks, once they are there; its two halves are 512 bytes apart. `at`: where
-  /// their barriers are.
+  /// their barriers are. Of only `count` of them, 1 or more, the last one is taken again.
   template <u32 kCount>
-  void take(uint4 (&share)[kCount][2], u32 (&at)[kCount]) {
+  void take(uint4 (*share)[2], u32 (&at)[kCount], u32 count = kCount) {
     u32 parity[kCount];
 #pragma unroll
     for (u32 i = 0; i < kCount; ++i) {
-      at[i] = full_;
-      parity[i] = parity_;
+      at[i] = i < count ? full_ : at[i > 0 ? i - 1 : 0];
+      parity[i] = i < count ? parity_ : parity[i > 0 ? i - 1 : 0];
+      if (i >= count) continue;
       full_ += 8;
       if (full_ == end_) {
         full_ -= kRingBarriers * 8;
@@ -87,14 +88,15 @@ class RingCursor {
 #pragma unroll
     for (u32 i = 0; i < kCount; ++i) scales[i] = load_shared_eight(at[i] * kScalesOfBarrier + scales_);
   }
-  /// Gives the slots back of chunks that all lanes have taken.
+  /// Gives the slots back of `count` chunks that all lanes have taken.
   template <u32 kCount>
-  static void free(const u32 (&at)[kCount]) {
+  static void free(const u32 (&at)[kCount], u32 count = kCount) {
     if (kEveryThreadArrives) fence_reads_before_copies();
     warp_sync();
     if (!kEveryThreadArrives && threadIdx.x % kWarpLanes != 0) return;
 #pragma unroll
-    for (u32 i = 0; i < kCount; ++i) barrier_arrive_at(at[i] + sizeof(ring_barriers().full));
+    for (u32 i = 0; i < kCount; ++i)
+      if (i < count) barrier_arrive_at(at[i] + sizeof(ring_barriers().full));
   }
 
  private:
@@ -113,6 +115,8 @@ class GroupMultiplier {
   static constexpr u32 kMax = kRingSlots >= 4 ? 2 : 1;  // chunks at once
 
  public:
+  static constexpr bool kLooksAhead = false;
+
   /// `ring`: where the first chunk is; before the activations are waited for, so that all is known then.
   GroupMultiplier(RingPlace ring, int rows) : ring_(ring), rows_(static_cast<u32>(rows)) {
     const u32 thread = keep(threadIdx.x), me = thread % kWarpLanes;
@@ -223,6 +227,132 @@ class GroupMultiplier {
   const u32 rows_;
   bool active_;
   u32 row_, x_, x_begin_ = 0, sums_, to_ = 0, stride_ = 0;
+};
+
+/// The same for a single row that RowLook stages, of groups of kChunks chunks. Weights of a task's first kMostAhead chunks
+/// are in registers before the row is there: shared memory takes 128 cycles for a chunk, in which whoever waits for a row has
+/// nothing else to do. What one multiplies with later is not set before: 32 instructions of each of 16 warps would be
+/// 128 cycles as well.
+template <int kSlices, class Weights, int kChunks, u32 kMostAhead>
+class RowMultiplier {
+  using T = typename Weights::Element;
+  static constexpr u32 kGroupRows = stream::group_rows(kSlices), kSpanBytes = kSlices * stream::kRunColumns * 2;
+  static constexpr u32 kMost = kRingSlots / 2 < kMostAhead ? 2 : kMostAhead;
+  // At once: a group, or two of one chunk. Ahead: several of those, or the first group, or a part of it.
+  static constexpr u32 kAtOnce = kChunks == 1 ? 2 : 1, kGroupsAhead = kChunks == 1 ? kMost : 1,
+                       kOfGroup = kChunks <= kMost ? kChunks : kMost, kAhead = kGroupsAhead * kOfGroup;
+  static_assert(kMost % 2 == 0);
+
+ public:
+  static constexpr bool kLooksAhead = true;
+  /// With 96 registers a thread it would spill.
+  static constexpr bool kCan = !Weights::kAreInt8 && kRingSlots >= 4 && kTakesRegisters;
+
+  RowMultiplier(RingPlace ring, int) : ring_(ring) {
+    const u32 thread = keep(threadIdx.x), me = thread % kWarpLanes, w = thread / kWarpLanes;
+    const u32 slice = kSlices == 2 ? me / 4 % 2 : 0;
+    writes_ = me % 4 == 0;
+    x_ = keep(shared_address(area_behind_sums()) + w * (kChunks * kSpanBytes) + slice * (stream::kRunColumns * 2) +
+              16 * (me % 4));
+    sums_ = keep(shared_address(multiply_sums() + w * stream::kSumsPerWarp + me / 4));
+  }
+
+  /// Before the row is waited for. `count`: groups that run() will be asked for, 1 or more.
+  void look_ahead(int count) {
+    if constexpr (kAhead == 3) {
+      take<2>(ahead_);
+      take<1>(ahead_ + 2);
+    } else {
+      take<kAhead>(ahead_, kChunks == 1 ? static_cast<u32>(min(count, static_cast<int>(kAhead))) : kAhead);
+    }
+  }
+  /// `count` groups, whose sums are as GroupMultiplier::run() leaves them. `meanwhile` is done while the first ones are
+  /// multiplied.
+  template <class Meanwhile>
+  void run(int count, Meanwhile meanwhile) {
+    const u32 groups = static_cast<u32>(count);
+    uint4 x[kOfGroup];
+#pragma unroll
+    for (u32 c = 0; c < kOfGroup; ++c) x[c] = activations(c);
+    u32 to = sums_;
+#pragma unroll
+    for (u32 first = 0; first < kGroupsAhead; first += kAtOnce) {
+      if (first >= groups) break;
+      f32 d[kAtOnce][2][4] = {};
+#pragma unroll
+      for (u32 c = 0; c < kOfGroup; ++c)
+#pragma unroll
+        for (u32 j = 0; j < 2; ++j)
+#pragma unroll
+          for (u32 g = 0; g < kAtOnce; ++g) accumulate(d[g][c % 2], ahead_[(first + g) * kOfGroup + c], x[c], j);
+      if (first == 0) meanwhile();
+      if constexpr (kOfGroup < kChunks) multiply_rest(d[0], kOfGroup);
+#pragma unroll
+      for (u32 g = 0; g < kAtOnce; ++g, to += kGroupRows * 4) put(to, d[g]);
+    }
+#pragma unroll 1
+    for (u32 done = kGroupsAhead; done < groups; done += kAtOnce) {
+      f32 d[kAtOnce][2][4] = {};
+      if constexpr (kChunks > 1) {
+        multiply_rest(d[0], 0);
+      } else {
+        uint4 a[kAtOnce][2];
+        take<kAtOnce>(a, groups - done < kAtOnce ? groups - done : kAtOnce);
+#pragma unroll
+        for (u32 j = 0; j < 2; ++j)
+#pragma unroll
+          for (u32 g = 0; g < kAtOnce; ++g) accumulate(d[g][0], a[g], x[0], j);
+      }
+#pragma unroll
+      for (u32 g = 0; g < kAtOnce; ++g, to += kGroupRows * 4) put(to, d[g]);
+    }
+  }
+
+ private:
+  /// All rows of the second operand are the one row: nobody looks at what becomes of the others.
+  uint4 activations(u32 chunk) const { return load_shared(x_ + chunk * kSpanBytes); }
+  template <u32 kCount>
+  void take(uint4 (*share)[2], u32 count = kCount) {
+    u32 at[kCount];
+    ring_.take(share, at, count);
+    ring_.free(at, count);
+  }
+  static void accumulate(f32 (&d)[4], const uint4 (&a)[2], uint4 x, u32 j) {
+    multiply_accumulate(T{}, d, a[j], j == 0 ? x.x : x.z, j == 0 ? x.y : x.w);
+  }
+  /// A group's chunks from `first` on, an even number, by twos.
+  void multiply_rest(f32 (&d)[2][4], u32 first) {
+#pragma unroll 1
+    for (; first + 1 < kChunks; first += 2) multiply<2>(d, first);
+    if constexpr (kChunks % 2 != 0) multiply<1>(d, kChunks - 1);
+  }
+  template <u32 kCount>
+  void multiply(f32 (&d)[2][4], u32 first) {
+    uint4 x[kCount], a[kCount][2];
+#pragma unroll
+    for (u32 i = 0; i < kCount; ++i) x[i] = activations(first + i);
+    take<kCount>(a);
+#pragma unroll
+    for (u32 j = 0; j < 2; ++j)
+#pragma unroll
+      for (u32 i = 0; i < kCount; ++i) accumulate(d[i], a[i], x[i], j);
+  }
+  void put(u32 to, const f32 (&d)[2][4]) const {
+    const auto sum = [&](u32 i) { return kChunks > 1 ? d[0][i] + d[1][i] : d[0][i]; };
+    if (!writes_) return;
+    // Of two slices as GroupMultiplier has it.
+    if constexpr (kSlices == 2) {
+      store_shared(to, sum(0) + sum(3));
+    } else {
+      store_shared(to, sum(0));
+      store_shared(to + 32, sum(2));
+    }
+  }
+
+  RingCursor ring_;
+  bool writes_;
+  u32 x_, sums_;
+  uint4 ahead_[kAhead][2];
 };
 
 /// The same with activations in registers, for groups of `spans` spans of columns each.
