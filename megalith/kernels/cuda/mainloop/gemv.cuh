@@ -111,6 +111,7 @@ struct LinearTask {
 template <int kSlices, class Weights, int kChunks, bool kOneRow, u32 kMostAhead = 4>
 using MultiplierOf = Choose<kOneRow && RowMultiplier<kSlices, Weights, kChunks, kMostAhead>::kCan,
                             RowMultiplier<kSlices, Weights, kChunks, kMostAhead>, GroupMultiplier<kSlices, Weights>>;
+/// Waits for a row; then the warp may read it, and after a barrier of the block all may read its squares.
 template <int kChunks, class Row, class T>
 inline void stage_row(Row& row, const T* norm, int columns, Epoch epoch) {
   row.stage(norm, columns, kChunks, epoch);
@@ -268,8 +269,9 @@ inline auto linear_task(const Args& args, W, X x, Norm norm, i64 n_begin, i64 n_
       args.epoch};
 }
 
+/// `make(args)`: the LinearTask of operands as they were looked up.
 template <class Args, class Make>
-inline void run_linear(const Args& args, Make make) {
+inline void linear_run_of(const Args& args, Make make) {
   linear_run(make(args), [task = args.task, make] { return make(Args::of(*task)); });
 }
 
@@ -287,7 +289,7 @@ inline WholeNorm<T> whole_norm(const T* weight, f32 eps) {
 template <class Args>
 inline void gemv_rmsnorm_linear(const Args& args) {
   const Words<f32> none = {nullptr};
-  run_linear(args, [=](const Args& a) {
+  linear_run_of(args, [=](const Args& a) {
     return linear_task(a, a.weight, a.x, whole_norm<Args>(a.norm, Args::eps), a.n_begin, a.n_end, Args::N, a.y, none,
                        none, false);
   });
@@ -297,7 +299,7 @@ template <class Args>
 inline void gemv_linear(const Args& args) {
   const Words<f32> none = {nullptr};
   const HalfOf<decltype(args.x)>* const no_norm = nullptr;
-  run_linear(args, [=](const Args& a) {
+  linear_run_of(args, [=](const Args& a) {
     return linear_task(a, a.weight, a.x, whole_norm<Args>(no_norm, 0.0f), a.n_begin, a.n_end, Args::N, a.y, none, none,
                        false);
   });
@@ -306,7 +308,7 @@ inline void gemv_linear(const Args& args) {
 template <class Args>
 inline void gemv_linear_residual_copy(const Args& args) {
   const HalfOf<decltype(args.x)>* const no_norm = nullptr;
-  run_linear(args, [=](const Args& a) {
+  linear_run_of(args, [=](const Args& a) {
     return linear_task(a, a.weight, a.x, whole_norm<Args>(no_norm, 0.0f), a.n_begin, a.n_end, Args::N, a.copy,
                        as_output(a.residual), a.y, true);
   });
@@ -316,7 +318,7 @@ template <class Args>
 inline void gemv_gate_up(const Args& args) {
   const Words<f32> none = {nullptr};
   const HalfOf<decltype(args.x)>* const no_norm = nullptr;
-  run_linear(args, [=](const Args& a) {
+  linear_run_of(args, [=](const Args& a) {
     return linear_task(a, a.gate, a.x, whole_norm<Args>(no_norm, 0.0f), a.n_begin, a.n_end, Args::N, a.y, none, none,
                        false);
   });
@@ -325,7 +327,7 @@ inline void gemv_gate_up(const Args& args) {
 template <class Args>
 inline void gemv_rmsnorm_gate_up(const Args& args) {
   const Words<f32> none = {nullptr};
-  run_linear(args, [=](const Args& a) {
+  linear_run_of(args, [=](const Args& a) {
     return linear_task(a, a.gate, a.x, whole_norm<Args>(a.norm, Args::eps), a.n_begin, a.n_end, Args::N, a.y, none,
                        none, false);
   });
@@ -341,21 +343,21 @@ inline auto parts_norm(const Args& args) {
 template <class Args>
 inline void gemv_deferred_rmsnorm_linear(const Args& args) {
   const Words<f32> none = {nullptr};
-  run_linear(args, [=](const Args& a) {
+  linear_run_of(args, [=](const Args& a) {
     return linear_task(a, a.weight, a.x, parts_norm(a), a.n_begin, a.n_end, Args::N, a.y, none, none, false);
   });
 }
 template <class Args>
 inline void gemv_deferred_rmsnorm_gate_up(const Args& args) {
   const Words<f32> none = {nullptr};
-  run_linear(args, [=](const Args& a) {
+  linear_run_of(args, [=](const Args& a) {
     return linear_task(a, a.gate, a.x, parts_norm(a), a.n_begin, a.n_end, Args::N, a.y, none, none, false);
   });
 }
 template <class Args>
 inline void gemv_linear_residual_rmsnorm_parts(const Args& args) {
   using Next = NextNorm<HalfOf<decltype(args.norm)>, __builtin_bit_cast(u32, Args::factor)>;
-  run_linear(args, [=](const Args& a) {
+  linear_run_of(args, [=](const Args& a) {
     return linear_task(a, a.weight, a.x, Next{a.norm, a.squares}, a.c_begin * Args::L, a.c_end * Args::L,
                        Args::C * Args::L, a.copy, as_output(a.residual), a.y, true);
   });
