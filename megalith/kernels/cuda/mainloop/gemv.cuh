@@ -107,24 +107,32 @@ struct LinearTask {
   Epoch epoch;
 };
 
+/// Whether a single row is multiplied by who has its first weights before the row is there.
+template <class Weights, bool kOneRow>
+inline constexpr bool kLooksAhead = kOneRow&& kTilesAhead > 0 && !Weights::kAreInt8 && kRingSlots >= 4;
 /// Who multiplies what was staged; with `kOneRow`, what RowLook stages.
-template <int kSlices, class Weights, int kChunks, bool kOneRow, u32 kMostAhead = 4>
-using MultiplierOf = Choose<kOneRow && RowMultiplier<kSlices, Weights, kChunks, kMostAhead>::kCan,
-                            RowMultiplier<kSlices, Weights, kChunks, kMostAhead>, GroupMultiplier<kSlices, Weights>>;
+template <int kSlices, class Weights, int kChunks, bool kOneRow, u32 kMostAhead = kTilesAhead>
+using MultiplierOf = Choose<kLooksAhead<Weights, kOneRow>, RowMultiplier<kSlices, Weights, kChunks, kMostAhead>,
+                            GroupMultiplier<kSlices, Weights>>;
 /// Waits for a row; then the warp may read it, and after a barrier of the block all may read its squares.
 template <int kChunks, class Row, class T>
 inline void stage_row(Row& row, const T* norm, int columns, Epoch epoch) {
-  row.stage(norm, columns, kChunks, epoch);
-  row.finish(norm, epoch);
+  row.template stage<true>(norm, columns, kChunks, epoch);
+  warp_sync();
+  inputs_are_ready(epoch);
 }
 /// A row is waited for, unless it is staged already, and multiplied with `count` groups of kChunks chunks.
-template <int kChunks, class Groups, class Row, class T>
+template <int kChunks, bool kAhead, class Groups, class Row, class T>
 inline void multiply_row(Groups& groups, Row& row, bool is_staged, int count, const T* norm, int columns, Epoch epoch) {
-  if constexpr (Groups::kLooksAhead) {
+  if constexpr (kAhead) {
     groups.look_ahead(count);
-    if (!is_staged) row.stage(norm, columns, kChunks, epoch);
+    f32 squares = 0;
+    if (!is_staged) squares = row.template stage<false>(norm, columns, kChunks, epoch);
+    warp_sync();
     groups.run(count, [&] {
-      if (!is_staged) row.finish(norm, epoch);
+      if (is_staged) return;
+      row.finish(lane(), squares, norm);
+      inputs_are_ready(epoch);
     });
   } else {
     if (!is_staged) stage_row<kChunks>(row, norm, columns, epoch);
@@ -196,7 +204,8 @@ inline void linear_run(const LinearTask<kSlices, kForm, kColumns, Weights, X, Y,
           ring = multiply_held<kSlices, Weights>(ring, parts[i], count, chunks, rows, chunk > 0);
         }
     } else if constexpr (kOneRow) {
-      multiply_row<kChunks>(groups, row, done > 0, count * kStreams, task.norm.weight, task.columns, task.epoch);
+      multiply_row<kChunks, kLooksAhead<Weights, kOneRow>>(groups, row, done > 0, count * kStreams, task.norm.weight,
+                                                           task.columns, task.epoch);
     } else {
 #pragma unroll 1
       for (int part = 0; part < task.chunks; part += task.chunks_per_part) {
@@ -209,7 +218,7 @@ inline void linear_run(const LinearTask<kSlices, kForm, kColumns, Weights, X, Y,
     }
     block_sync();
     if (warp() * kWarpLanes >= pairs * rows) continue;
-    const auto& end = kOneRow && kTakesRegisters ? look_up() : task;
+    const auto& end = kLooksAhead<Weights, kOneRow> ? look_up() : task;
     const f32* const from = multiply_sums() + (has_pair ? t * pairs * 2 + place : 0);
     float2 y;
     if (!end.norm.is_there()) {
@@ -381,20 +390,19 @@ inline void gemv_rmsnorm_linear_argmax(const Args& args) {
   [[maybe_unused]] uint4 held[kForm == Form::held ? Sizes::kChunks : 1];
   RingPlace ring = args.ring;
   Choose<kOneRow, RowLook<Sizes::kSlices, decltype(args.x)>, Nobody> row(args.x, args.norm, K, args.epoch);
-  Choose<kForm == Form::held, Nobody, MultiplierOf<Sizes::kSlices, Weights, Sizes::kChunks, kOneRow, 2>> groups(ring,
-                                                                                                                rows);
+  constexpr bool kAhead = kLooksAhead<Weights, kOneRow>;
+  Choose<kForm == Form::held, Nobody, MultiplierOf<Sizes::kSlices, Weights, Sizes::kChunks, kOneRow, kTilesAhead / 2>>
+      groups(ring, rows);
   if constexpr (kForm == Form::held) {
     HeldRows<Sizes::kSlices, K, decltype(args.x)>(args.x, rows).hold_normed(held, args.norm);
     inputs_are_ready(args.epoch);
-  } else if (!kOneRow && rows > 0) {
+  } else if constexpr (kOneRow && !kAhead) {
+    if (rows > 0) stage_row<Sizes::kChunks>(row, args.norm, K, args.epoch);  // else nobody writes it
+  } else if (!kAhead && rows > 0) {
     multiply_stage<Sizes::kSlices>(args.x, args.norm, rows, K, 0, Sizes::kChunks, Sizes::kChunks, args.epoch);
   }
   const int at_a_time = groups_at_a_time<Sizes::kSlices, kOneRow>(rows);
-  bool is_staged = rows == 0;  // then nobody writes it
-  if constexpr (kOneRow && !decltype(groups)::kLooksAhead) {
-    if (!is_staged) stage_row<Sizes::kChunks>(row, args.norm, K, args.epoch);
-    is_staged = true;
-  }
+  [[maybe_unused]] bool is_staged = rows == 0;
   for (int c = static_cast<int>(args.c_begin); c < static_cast<int>(of_task().c_end); ++c) {
     const int columns = min(L, V - c * L), num_groups = (columns + kGroup - 1) / kGroup;
     f32 best = -kInfinity;
@@ -403,8 +411,8 @@ inline void gemv_rmsnorm_linear_argmax(const Args& args) {
       const int count = min(at_a_time, num_groups - done);
       if constexpr (kForm == Form::held)
         ring = multiply_held<Sizes::kSlices, Weights>(ring, held, count, Sizes::kChunks, rows, false);
-      else if constexpr (kOneRow)
-        multiply_row<Sizes::kChunks>(groups, row, is_staged, count, args.norm, K, args.epoch);
+      else if constexpr (kAhead)
+        multiply_row<Sizes::kChunks, true>(groups, row, is_staged, count, args.norm, K, args.epoch);
       else
         groups.run(count, Sizes::kChunks, Sizes::kChunks, false);
       is_staged = true;

@@ -115,8 +115,6 @@ class GroupMultiplier {
   static constexpr u32 kMax = kRingSlots >= 4 ? 2 : 1;  // chunks at once
 
  public:
-  static constexpr bool kLooksAhead = false;
-
   /// `ring`: where the first chunk is; before the activations are waited for, so that all is known then.
   GroupMultiplier(RingPlace ring, int rows) : ring_(ring), rows_(static_cast<u32>(rows)) {
     const u32 thread = keep(threadIdx.x), me = thread % kWarpLanes;
@@ -244,10 +242,6 @@ class RowMultiplier {
   static_assert(kMost % 2 == 0);
 
  public:
-  static constexpr bool kLooksAhead = true;
-  /// With 96 registers a thread it would spill.
-  static constexpr bool kCan = !Weights::kAreInt8 && kRingSlots >= 4 && kTakesRegisters;
-
   RowMultiplier(RingPlace ring, int) : ring_(ring) {
     const u32 thread = keep(threadIdx.x), me = thread % kWarpLanes, w = thread / kWarpLanes;
     const u32 slice = kSlices == 2 ? me / 4 % 2 : 0;

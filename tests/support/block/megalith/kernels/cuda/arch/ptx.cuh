@@ -38,8 +38,8 @@ inline void flag_put(u32* flag, u32 value) { __atomic_store_n(flag, value, __ATO
 inline bool flag_is_set(const u32* flag) { return flag_value(flag) != 0; }
 inline void flag_set(u32* flag) { flag_put(flag, 1); }
 
-/// As on an H100.
-inline constexpr bool kTakesRegisters = true;
+/// As an H100 has them in a kernel of one row.
+inline constexpr u32 kTilesAhead = 4;
 
 /// Where variables of the block lie, then the ring and the area; of the including file.
 inline constexpr bool kKnowsAddresses = true;
