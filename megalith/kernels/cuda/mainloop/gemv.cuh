@@ -117,22 +117,17 @@ using MultiplierOf = Choose<kLooksAhead<Weights, kOneRow>, RowMultiplier<kSlices
 /// Waits for a row; then the warp may read it, and after a barrier of the block all may read its squares.
 template <int kChunks, class Row, class T>
 inline void stage_row(Row& row, const T* norm, int columns, Epoch epoch) {
-  row.template stage<true>(norm, columns, kChunks, epoch);
-  warp_sync();
-  inputs_are_ready(epoch);
+  row.stage(norm, columns, kChunks, epoch);
+  row.finish(norm, epoch);
 }
 /// A row is waited for, unless it is staged already, and multiplied with `count` groups of kChunks chunks.
 template <int kChunks, bool kAhead, class Groups, class Row, class T>
 inline void multiply_row(Groups& groups, Row& row, bool is_staged, int count, const T* norm, int columns, Epoch epoch) {
   if constexpr (kAhead) {
     groups.look_ahead(count);
-    f32 squares = 0;
-    if (!is_staged) squares = row.template stage<false>(norm, columns, kChunks, epoch);
-    warp_sync();
+    if (!is_staged) row.stage(norm, columns, kChunks, epoch);
     groups.run(count, [&] {
-      if (is_staged) return;
-      row.finish(lane(), squares, norm);
-      inputs_are_ready(epoch);
+      if (!is_staged) row.finish(norm, epoch);
     });
   } else {
     if (!is_staged) stage_row<kChunks>(row, norm, columns, epoch);

@@ -163,16 +163,14 @@ class RowLook {
         if (column_ + i * kStep < columns)
           factors_[i] = __ldg(reinterpret_cast<const uint2*>(norm + column_ + i * kStep));
   }
-  /// Of `chunks` chunks; once the warp has met, it may read them. The lane's squares are for finish(); `kFinishes`: that is done, too.
-  template <bool kFinishes>
-  f32 stage(const HalfOf<X>* norm, int columns, int chunks, Epoch epoch) {
+  /// Returns once the warp may read them, of `chunks` chunks; finish() is to follow.
+  void stage(const HalfOf<X>* norm, int columns, int chunks, Epoch epoch) {
     const int lane = kernels::lane();
     u8* const to = staged<kSlices>(0, chunks) + lane * 8;
     const int pieces = chunks * kRunFours - lane;  // from the lane's first on
-    f32 squares = 0;
     const auto put = [&](int i, uint2 four, auto factors) {
       if (i * kWarpLanes >= pieces) return;
-      if (norm != nullptr) four = normed<HalfOf<X>>(four, factors(), squares);
+      if (norm != nullptr) four = normed<HalfOf<X>>(four, factors(), squares_);
       *reinterpret_cast<uint2*>(to + i * kWarpLanes * 8) = four;
     };
     if (columns > kUsual * kStep) {
@@ -190,14 +188,16 @@ class RowLook {
     usual_.wait([&](int i) { return at_ + i * kApart; }, epoch);
 #pragma unroll
     for (int i = 0; i < kUsual; ++i) put(i, usual_.get(i), [&] { return factors_[i]; });
-    if constexpr (kFinishes) finish(lane, squares, norm);
-    return squares;
+    warp_sync();
   }
-  /// The sum of all lanes' squares, which nobody wants before the next barrier of the block: beside other work, then.
-  static void finish(int lane, f32 squares, const HalfOf<X>* norm) {
-    if (norm == nullptr) return;
-    squares = warp_all(squares, Add{});
-    if (lane == 0) multiply_squares()[0][warp()] = squares;
+  /// The squares' sum, which nobody wants before the next barrier of the block: beside other work, then, as what a profile
+  /// has of it.
+  void finish(const HalfOf<X>* norm, Epoch epoch) {
+    if (norm != nullptr) {
+      const f32 squares = warp_all(squares_, Add{});
+      if (lane() == 0) multiply_squares()[0][warp()] = squares;
+    }
+    inputs_are_ready(epoch);
   }
 
  private:
@@ -218,6 +218,7 @@ class RowLook {
   At at_;
   Eights<At, kUsual> usual_;
   uint2 factors_[kUsual] = {};
+  f32 squares_ = 0;
 };
 
 /// Whether the next part of the activations is on its way while one is multiplied: elsewhere than on sm_90 the compiler
