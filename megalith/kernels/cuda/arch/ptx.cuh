@@ -33,15 +33,15 @@ inline constexpr bool kTakesRegisters = kWorkerConfig.registers == 104;
 #else
 inline constexpr bool kTakesRegisters = false;
 #endif
-/// Tiles of weights for which a thread has registers while it waits for a row of activations (mainloop/gemv_mainloop.cuh).
-/// With 96 registers they would spill, and beside bodies of many rows.
-inline constexpr u32 kTilesAhead = kTakesRegisters && kWorkerConfig.stream_rows <= 2 ? 4 : 0;
 inline void registers_give() {
   if constexpr (kTakesRegisters) asm volatile("setmaxnreg.dec.sync.aligned.u32 64;");
 }
 inline void registers_take() {
   if constexpr (kTakesRegisters) asm volatile("setmaxnreg.inc.sync.aligned.u32 104;");
 }
+/// Tiles of weights for which a thread has registers while it waits for a row of activations (mainloop/gemv_mainloop.cuh).
+/// With 96 registers they would spill, and beside bodies of many rows.
+inline constexpr u32 kTilesAhead = kTakesRegisters && kWorkerConfig.stream_rows <= 2 ? 4 : 0;
 
 /// Where weights stream, asked for again wherever it is used: what follows from it, of all bodies, the compiler else
 /// works out before the first task and keeps, where there are no registers for it, in local memory. In the attention of

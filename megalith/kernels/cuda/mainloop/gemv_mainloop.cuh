@@ -227,10 +227,9 @@ class GroupMultiplier {
   u32 row_, x_, x_begin_ = 0, sums_, to_ = 0, stride_ = 0;
 };
 
-/// The same for a single row that RowLook stages, of groups of kChunks chunks. Weights of a task's first kMostAhead chunks
-/// are in registers before the row is there: shared memory takes 128 cycles for a chunk, in which whoever waits for a row has
-/// nothing else to do. What one multiplies with later is not set before: 32 instructions of each of 16 warps would be
-/// 128 cycles as well.
+/// The same for a single row that RowLook stages, of groups of kChunks tiles. A task's first weights, of at most kMostAhead
+/// tiles, are in registers before the row is there: shared memory takes 128 cycles for a tile, in which whoever waits for a
+/// row has nothing else to do. Their registers are not set before: that took 1 % of a token of Qwen3-0.6B on an H200.
 template <int kSlices, class Weights, int kChunks, u32 kMostAhead>
 class RowMultiplier {
   using T = typename Weights::Element;
