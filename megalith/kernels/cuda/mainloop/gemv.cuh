@@ -20,7 +20,7 @@ struct LinearSizes {
   static_assert(Args::K % 8 == 0 && kRows <= stream::most_rows(kSlices) && kWarps == stream::kConsumerWarps &&
                 kGroup == stream::group_rows(kSlices) && kChunks == stream::chunks_per_group(Args::K, kSlices));
   static constexpr bool kIsWhole = kOrder.part == kOrder.chunks,
-                        kIsOneRow = kRows == 1 && kIsWhole && Args::K <= RowLook<kSlices, Words<bf16>>::kMaxColumns;
+                        kIsOneRow = kRows == 1 && kIsWhole && Args::K <= kMaxRowLooks * row_look_columns(kSlices);
   static constexpr Form kForm = Args::kHoldsActivations ? kIsWhole ? Form::held : Form::parts
                                 : kIsOneRow             ? Form::one_row
                                                         : Form::staged;
@@ -116,21 +116,26 @@ using MultiplierOf = Choose<kLooksAhead<Weights, kOneRow>, RowMultiplier<kSlices
                             GroupMultiplier<kSlices, Weights>>;
 /// Waits for a row; then the warp may read it, and after a barrier of the block all may read its squares.
 template <int kChunks, class Row, class T>
-inline void stage_row(Row& row, const T* norm, int columns, Epoch epoch) {
-  row.stage(norm, columns, kChunks, epoch);
+inline void stage_row(Row& row, const T* norm, Epoch epoch) {
+  row.stage(norm, kChunks, epoch);
   row.finish(norm, epoch);
 }
 /// A row is waited for, unless it is staged already, and multiplied with `count` groups of kChunks chunks.
 template <int kChunks, bool kAhead, class Groups, class Row, class T>
-inline void multiply_row(Groups& groups, Row& row, bool is_staged, int count, const T* norm, int columns, Epoch epoch) {
+inline void multiply_row(Groups& groups, Row& row, bool is_staged, int count, const T* norm, Epoch epoch) {
   if constexpr (kAhead) {
     groups.look_ahead(count);
-    if (!is_staged) row.stage(norm, columns, kChunks, epoch);
+    if (!is_staged) {
+      if constexpr (Groups::kHolds)
+        groups.held = row.hold(norm, epoch);
+      else
+        row.stage(norm, kChunks, epoch);
+    }
     groups.run(count, [&] {
       if (!is_staged) row.finish(norm, epoch);
     });
   } else {
-    if (!is_staged) stage_row<kChunks>(row, norm, columns, epoch);
+    if (!is_staged) stage_row<kChunks>(row, norm, epoch);
     groups.run(count, kChunks, kChunks, false);
   }
 }
@@ -144,7 +149,7 @@ inline void linear_run(const LinearTask<kSlices, kForm, kColumns, Weights, X, Y,
   constexpr bool kOneRow = kForm == Form::one_row;
   constexpr int kStreams = LinearTask<kSlices, kForm, kColumns, Weights, X, Y, R, Norm, S>::kStreams;
   const int rows = kOneRow ? 1 : task.rows;  // as rows_of(), but known to the compiler
-  Choose<kOneRow, RowLook<kSlices, X>, Nobody> row(task.x, task.norm.weight, task.columns, task.epoch);
+  Choose<kOneRow, RowLook<kSlices, X, kColumns>, Nobody> row(task.x, task.norm.weight, task.epoch);
   const int num_groups = (task.n_end - task.n_begin + kGroup - 1) / kGroup;
   const bool is_split = !kOneRow && task.chunks_per_part < task.chunks;
   const int at_a_time = is_split ? task.at_a_time : groups_at_a_time<kSlices, kOneRow>(rows) >> (kStreams - 1);
@@ -200,7 +205,7 @@ inline void linear_run(const LinearTask<kSlices, kForm, kColumns, Weights, X, Y,
         }
     } else if constexpr (kOneRow) {
       multiply_row<kChunks, kLooksAhead<Weights, kOneRow>>(groups, row, done > 0, count * kStreams, task.norm.weight,
-                                                           task.columns, task.epoch);
+                                                           task.epoch);
     } else {
 #pragma unroll 1
       for (int part = 0; part < task.chunks; part += task.chunks_per_part) {
@@ -384,7 +389,7 @@ inline void gemv_rmsnorm_linear_argmax(const Args& args) {
   constexpr bool kOneRow = kForm == Form::one_row;
   [[maybe_unused]] uint4 held[kForm == Form::held ? Sizes::kChunks : 1];
   RingPlace ring = args.ring;
-  Choose<kOneRow, RowLook<Sizes::kSlices, decltype(args.x)>, Nobody> row(args.x, args.norm, K, args.epoch);
+  Choose<kOneRow, RowLook<Sizes::kSlices, decltype(args.x), K>, Nobody> row(args.x, args.norm, args.epoch);
   constexpr bool kAhead = kLooksAhead<Weights, kOneRow>;
   Choose<kForm == Form::held, Nobody, MultiplierOf<Sizes::kSlices, Weights, Sizes::kChunks, kOneRow, kTilesAhead / 2>>
       groups(ring, rows);
@@ -392,7 +397,7 @@ inline void gemv_rmsnorm_linear_argmax(const Args& args) {
     HeldRows<Sizes::kSlices, K, decltype(args.x)>(args.x, rows).hold_normed(held, args.norm);
     inputs_are_ready(args.epoch);
   } else if constexpr (kOneRow && !kAhead) {
-    if (rows > 0) stage_row<Sizes::kChunks>(row, args.norm, K, args.epoch);  // else nobody writes it
+    if (rows > 0) stage_row<Sizes::kChunks>(row, args.norm, args.epoch);  // else nobody writes it
   } else if (!kAhead && rows > 0) {
     multiply_stage<Sizes::kSlices>(args.x, args.norm, rows, K, 0, Sizes::kChunks, Sizes::kChunks, args.epoch);
   }
@@ -407,7 +412,7 @@ inline void gemv_rmsnorm_linear_argmax(const Args& args) {
       if constexpr (kForm == Form::held)
         ring = multiply_held<Sizes::kSlices, Weights>(ring, held, count, Sizes::kChunks, rows, false);
       else if constexpr (kAhead)
-        multiply_row<Sizes::kChunks, true>(groups, row, is_staged, count, args.norm, K, args.epoch);
+        multiply_row<Sizes::kChunks, true>(groups, row, is_staged, count, args.norm, args.epoch);
       else
         groups.run(count, Sizes::kChunks, Sizes::kChunks, false);
       is_staged = true;

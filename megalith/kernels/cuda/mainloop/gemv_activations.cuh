@@ -139,32 +139,37 @@ inline void multiply_stage(X x, const HalfOf<X>* norm, int rows, int columns, in
   inputs_are_ready(epoch);
 }
 
+/// Of a single row, columns that the lanes of all warps look at with four each; and looks of a lane at most.
+constexpr int row_look_columns(int slices) {
+  return static_cast<int>(kWarpLanes) * 4 / (slices * stream::kRunColumns) * stream::chunk_columns(slices);
+}
+inline constexpr int kMaxRowLooks = 8;
+
 /// A single row of activations, words or plain: asked for before all else, since a warp needs a dozen instructions to
 /// ask and a hundred to be ready for the answer; then put where multiply_stage() would.
-template <int kSlices, class X>
+template <int kSlices, class X, int kColumns>
 class RowLook {
   // Fours of columns that a lane has: one of each two chunks, or of each four of one slice.
-  static constexpr int kRunFours = kSlices * stream::kRunColumns / 4, kUsual = 2, kMore = 6,
-                       kStep = static_cast<int>(kWarpLanes) / kRunFours * stream::chunk_columns(kSlices);
+  static constexpr int kRunFours = kSlices * stream::kRunColumns / 4, kStep = row_look_columns(kSlices),
+                       kLooks = (kColumns + kStep - 1) / kStep, kUsual = kLooks < 2 ? kLooks : 2,
+                       kMore = kLooks - kUsual;
+  static_assert(kLooks <= kMaxRowLooks);
 
  public:
-  static constexpr int kMaxColumns = (kUsual + kMore) * kStep;
-
   /// `norm` may be null, as there.
-  RowLook(X x, const HalfOf<X>* norm, int columns, Epoch epoch) {
+  RowLook(X x, const HalfOf<X>* norm, Epoch epoch) {
     const u32 me = keep(threadIdx.x), lane = me % kWarpLanes, run = kSlices * stream::kRunColumns;
     column_ = static_cast<int>(lane / kRunFours * stream::chunk_columns(kSlices) + me / kWarpLanes * run +
                                lane % kRunFours * 4);
     at_ = eight_at(x, column_);
-    look(usual_, at_, column_, columns, epoch);
+    look(usual_, at_, column_, epoch);
     if (norm != nullptr)
 #pragma unroll
       for (int i = 0; i < kUsual; ++i)
-        if (column_ + i * kStep < columns)
-          factors_[i] = __ldg(reinterpret_cast<const uint2*>(norm + column_ + i * kStep));
+        if (has(column_, i)) factors_[i] = __ldg(reinterpret_cast<const uint2*>(norm + column_ + i * kStep));
   }
   /// Returns once the warp may read them, of `chunks` chunks; finish() is to follow.
-  void stage(const HalfOf<X>* norm, int columns, int chunks, Epoch epoch) {
+  void stage(const HalfOf<X>* norm, int chunks, Epoch epoch) {
     const int lane = kernels::lane();
     u8* const to = staged<kSlices>(0, chunks) + lane * 8;
     const int pieces = chunks * kRunFours - lane;  // from the lane's first on
@@ -173,22 +178,29 @@ class RowLook {
       if (norm != nullptr) four = normed<HalfOf<X>>(four, factors(), squares_);
       *reinterpret_cast<uint2*>(to + i * kWarpLanes * 8) = four;
     };
-    if (columns > kUsual * kStep) {
+    if constexpr (kMore > 0) {
       const At at = at_ + kUsual * kApart;
       Eights<At, kMore> more;
-      look(more, at, column_ + kUsual * kStep, columns, epoch);
+      look(more, at, column_ + kUsual * kStep, epoch);
       more.wait([&](int i) { return at + i * kApart; }, epoch);
 #pragma unroll
       for (int i = 0; i < kMore; ++i)
         put(kUsual + i, more.get(i), [&] {
-          const int column = column_ + (kUsual + i) * kStep;
-          return column < columns ? __ldg(reinterpret_cast<const uint2*>(norm + column)) : uint2{0, 0};
+          return has(column_, kUsual + i) ? __ldg(reinterpret_cast<const uint2*>(norm + column_ + (kUsual + i) * kStep))
+                                          : uint2{0, 0};
         });
     }
     usual_.wait([&](int i) { return at_ + i * kApart; }, epoch);
 #pragma unroll
     for (int i = 0; i < kUsual; ++i) put(i, usual_.get(i), [&] { return factors_[i]; });
     warp_sync();
+  }
+  /// The same of a row of one chunk, but its columns stay with the lanes, four each.
+  uint2 hold(const HalfOf<X>* norm, Epoch epoch) {
+    static_assert(kLooks == 1);
+    usual_.wait([&](int) { return at_; }, epoch);
+    const uint2 four = usual_.get(0);
+    return norm != nullptr ? normed<HalfOf<X>>(four, factors_[0], squares_) : four;
   }
   /// The squares' sum, which nobody wants before the next barrier of the block: beside other work, then, as what a profile
   /// has of it.
@@ -204,11 +216,13 @@ class RowLook {
   using At = decltype(eight_at(X{}, 0));
   static constexpr int kApart = kStep / 4;  // eights of payload
 
+  /// Whether there is an i-th four, of which the first one is at `column`.
+  static bool has(int column, int i) { return kColumns % kStep == 0 || column + i * kStep < kColumns; }
   template <int kCount>
-  static void look(Eights<At, kCount>& fours, At at, int column, int columns, Epoch epoch) {
+  static void look(Eights<At, kCount>& fours, At at, int column, Epoch epoch) {
 #pragma unroll
     for (int i = 0; i < kCount; ++i)
-      if (column + i * kStep < columns)
+      if (has(column, i))
         fours.look(i, at + i * kApart);
       else
         fours.none(i, epoch);

@@ -227,9 +227,10 @@ class GroupMultiplier {
   u32 row_, x_, x_begin_ = 0, sums_, to_ = 0, stride_ = 0;
 };
 
-/// The same for a single row that RowLook stages, of groups of kChunks tiles. A task's first weights, of at most kMostAhead
-/// tiles, are in registers before the row is there: shared memory takes 128 cycles for a tile, in which whoever waits for a
-/// row has nothing else to do. Their registers are not set before: that took 1 % of a token of Qwen3-0.6B on an H200.
+/// The same for a single row that RowLook holds or stages, of groups of kChunks tiles. A task's first weights, of at most
+/// kMostAhead tiles, are in registers before the row is there: shared memory takes 128 cycles for a tile, in which whoever
+/// waits for a row has nothing else to do. Their registers are not set before: that took 1 % of a token of Qwen3-0.6B on an
+/// H200.
 template <int kSlices, class Weights, int kChunks, u32 kMostAhead>
 class RowMultiplier {
   using T = typename Weights::Element;
@@ -241,12 +242,18 @@ class RowMultiplier {
   static_assert(kMost % 2 == 0);
 
  public:
+  /// Whether lanes give each other what they multiply of what RowLook::hold() gave them, instead of putting it into shared
+  /// memory and looking it up there. Of two chunks that gains nothing, and of three a word spills that lives across bodies.
+  static constexpr bool kHolds = kChunks == 1;
+  uint2 held;
+
   RowMultiplier(RingPlace ring, int) : ring_(ring) {
     const u32 thread = keep(threadIdx.x), me = thread % kWarpLanes, w = thread / kWarpLanes;
     const u32 slice = kSlices == 2 ? me / 4 % 2 : 0;
     writes_ = me % 4 == 0;
-    x_ = keep(shared_address(area_behind_sums()) + w * (kChunks * kSpanBytes) + slice * (stream::kRunColumns * 2) +
-              16 * (me % 4));
+    if constexpr (!kHolds)
+      x_ = keep(shared_address(area_behind_sums()) + w * (kChunks * kSpanBytes) + slice * (stream::kRunColumns * 2) +
+                16 * (me % 4));
     sums_ = keep(shared_address(multiply_sums() + w * stream::kSumsPerWarp + me / 4));
   }
 
@@ -303,7 +310,17 @@ class RowMultiplier {
 
  private:
   /// All rows of the second operand are the one row: nobody looks at what becomes of the others.
-  uint4 activations(u32 chunk) const { return load_shared(x_ + chunk * kSpanBytes); }
+  uint4 activations(u32 chunk) const {
+    if constexpr (kHolds) {
+      const u32 me = threadIdx.x % kWarpLanes, slice = kSlices == 2 ? me / 4 % 2 : 0;
+      const auto of = [&](u32 value, u32 next) {
+        return __shfl_sync(0xffffffffu, value, static_cast<int>(slice * (stream::kRunColumns / 4) + me % 4 * 2 + next));
+      };
+      return {of(held.x, 0), of(held.y, 0), of(held.x, 1), of(held.y, 1)};
+    } else {
+      return load_shared(x_ + chunk * kSpanBytes);
+    }
+  }
   template <u32 kCount>
   void take(uint4 (*share)[2], u32 count = kCount) {
     u32 at[kCount];
@@ -344,7 +361,7 @@ class RowMultiplier {
 
   RingCursor ring_;
   bool writes_;
-  u32 x_, sums_;
+  u32 x_ = 0, sums_;
   uint4 ahead_[kAhead][2];
 };
 
