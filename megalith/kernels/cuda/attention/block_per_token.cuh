@@ -81,15 +81,19 @@ class ChunkAttention {
 #pragma unroll 1
     for (int at = first; at < count; at += kAtOnce) {
       const int next = at + kAtOnce;
+      const bool goes_on = next < cached;
       if (cached < at + kPositions) take_fresh(at + lane() / kSide - cached, count - cached, key, value);
       const float2 score = scores(key);
-      const int row = row_at(next, cached, page);
-      if (next < cached) load(key, args().k_cache, row, cached - next);
-      page = page_at(next + kAtOnce, cached);
-      if (cached > kMaxAhead) bring_near(next + kAtOnce, cached, page);
+      int row = 0;
+      if (goes_on) {
+        row = row_at(next, cached, page);
+        load(key, args().k_cache, row, cached - next);
+        page = page_at(next + kAtOnce, cached);
+        if (cached > kMaxAhead) bring_near(next + kAtOnce, cached, page);
+      }
       turn(value);
-      add_values(value, weigh(score, count - at));
-      if (next < cached) load(value, args().v_cache, row, cached - next);
+      add_values(value, weigh(score, count - at, at == first));
+      if (goes_on) load(value, args().v_cache, row, cached - next);
     }
     const int tiles = min((count + kPositions - 1) / kPositions, kTiles);
     if (tiles > kJoiningTiles) {
@@ -255,14 +259,14 @@ class ChunkAttention {
   }
 
   /// The weights of a tile of which the first `count` positions count, at least one; sums so far are made less by what
-  /// its largest score is more.
-  Halves weigh(float2 score, int count) {
+  /// its largest score is more, if there are any.
+  Halves weigh(float2 score, int count, bool is_first) {
     score.x = lane_position() < count ? score.x * Args::scale : -kInfinity;
     score.y = lane_position() + kLanePositions < count ? score.y * Args::scale : -kInfinity;
     f32 larger = max(top_, max(score.x, score.y));
     larger = max(larger, from_lane(larger, 1));
     larger = max(larger, from_lane(larger, 2));
-    if (any_of_warp(top_ != -kInfinity)) {  // not in the first tile
+    if (!is_first) {
       // A lane has sums of columns 2 (lane % 4) and the next.
       const f32 keep = fast_exp(top_ - larger);
       const f32 a = __shfl_sync(0xffffffffu, keep, lane() % 4 * 8),
@@ -358,54 +362,49 @@ class ChunkAttention {
       put_two(args.part, result(0) * D + i, 0.0f, 0.0f, args.epoch);
     if (thread() < M) put_two(args.softmax, 2 * result(thread()), -kInfinity, 0.0f, args.epoch);
   }
-  /// Values 2 p and 2 p + 1 of two heads a thread, of the first `tiles` tiles.
+  /// Values 2 p and 2 p + 1 of a head a thread, of the first `tiles` tiles.
   void put_joined(int tiles) const {
     constexpr u32 kPairs = D / 2;
-    static_assert((M + 1) / 2 * kPairs <= kThreads);
     // What follows from its number a thread would keep from the start; with several rows more is spilled without it.
-    const u32 me = kRows == 1 ? static_cast<u32>(thread()) : threadIdx.x, pair = me / kPairs, p = me % kPairs;
-    if (pair >= (M + 1) / 2) return;
-    const Args args = this->args();
-    const u32 eight = p % 16 / 4, half = p % 4 / 2, of_run = p / 16 * kRunSums + p % 2 * 2;
-    const f32* const first = joined(pair / kHeadPairs, pair % kHeadPairs);
-    const u32 even_at = place(half, 0, eight) + of_run, odd_at = place(half, 1, eight) + of_run;
-    f32 top[2] = {-kInfinity, -kInfinity}, total[2] = {}, even[2] = {}, odd[2] = {};  // of each head
+    const u32 me = kRows == 1 ? static_cast<u32>(thread()) : threadIdx.x;
 #pragma unroll 1
-    for (int k = 0; k < tiles; k += kJoinedAtOnce) {
-      float4 states[kJoinedAtOnce];
-      float2 evens[kJoinedAtOnce], odds[kJoinedAtOnce];
-#pragma unroll
-      for (int j = 0; j < kJoinedAtOnce; ++j) {
-        const f32* const from = first + (k + j) * (kGroups * kJoinedStride);
-        states[j] = *reinterpret_cast<const float4*>(from + 2 * D);
-        evens[j] = *reinterpret_cast<const float2*>(from + even_at);
-        odds[j] = *reinterpret_cast<const float2*>(from + odd_at);
-      }
-#pragma unroll
-      for (int m = 0; m < 2; ++m) {
-        f32 larger = top[m];
-#pragma unroll
-        for (int j = 0; j < kJoinedAtOnce; ++j) larger = max(larger, m == 0 ? states[j].x : states[j].z);
-        const f32 keep = fast_exp(top[m] - larger);
-        top[m] = larger;
-        total[m] *= keep;
-        even[m] *= keep;
-        odd[m] *= keep;
+    for (u32 unit = me; unit < M * kPairs; unit += kThreads) {
+      const u32 head = unit / kPairs, p = unit % kPairs, pair = head / 2, m = head % 2;
+      const u32 eight = p % 16 / 4, half = p % 4 / 2, of_run = p / 16 * kRunSums + p % 2 * 2 + m;
+      const f32* const first = joined(pair / kHeadPairs, pair % kHeadPairs);
+      const u32 even_at = place(half, 0, eight) + of_run, odd_at = place(half, 1, eight) + of_run;
+      f32 top = -kInfinity, total = 0, even = 0, odd = 0;
+#pragma unroll 1
+      for (int k = 0; k < tiles; k += kJoinedAtOnce) {
+        float2 states[kJoinedAtOnce];
+        f32 evens[kJoinedAtOnce], odds[kJoinedAtOnce];
 #pragma unroll
         for (int j = 0; j < kJoinedAtOnce; ++j) {
-          const f32 weight = fast_exp((m == 0 ? states[j].x : states[j].z) - larger);
-          total[m] = fma(weight, m == 0 ? states[j].y : states[j].w, total[m]);
-          even[m] = fma(weight, m == 0 ? evens[j].x : evens[j].y, even[m]);
-          odd[m] = fma(weight, m == 0 ? odds[j].x : odds[j].y, odd[m]);
+          const f32* const from = first + (k + j) * (kGroups * kJoinedStride);
+          states[j] = *reinterpret_cast<const float2*>(from + 2 * D + 2 * m);
+          evens[j] = from[even_at];
+          odds[j] = from[odd_at];
+        }
+        f32 larger = top;
+#pragma unroll
+        for (int j = 0; j < kJoinedAtOnce; ++j) larger = max(larger, states[j].x);
+        const f32 keep = fast_exp(top - larger);
+        top = larger;
+        total *= keep;
+        even *= keep;
+        odd *= keep;
+#pragma unroll
+        for (int j = 0; j < kJoinedAtOnce; ++j) {
+          const f32 weight = fast_exp(states[j].x - larger);
+          total = fma(weight, states[j].y, total);
+          even = fma(weight, evens[j], even);
+          odd = fma(weight, odds[j], odd);
         }
       }
-    }
-#pragma unroll
-    for (int m = 0; m < 2; ++m) {
-      const int head = 2 * static_cast<int>(pair) + m, at = result(head);
-      if (head >= M) break;
-      put_two(args.part, at * D + 2 * static_cast<int>(p), even[m], odd[m], args.epoch);
-      if (p == 0) put_two(args.softmax, 2 * at, top[m], total[m], args.epoch);
+      const int at = result(static_cast<int>(head));
+      const Args args = this->args();
+      put_two(args.part, at * D + 2 * static_cast<int>(p), even, odd, args.epoch);
+      if (p == 0) put_two(args.softmax, 2 * at, top, total, args.epoch);
     }
   }
 

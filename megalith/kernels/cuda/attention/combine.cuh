@@ -5,6 +5,20 @@
 
 namespace megalith::kernels {
 
+/// The fewest lanes, side by side, that have one of `count` values each, if a warp is whole times as many.
+constexpr int span_of(int count) {
+  int span = 1;
+  while (span < count) span *= 2;
+  return span;
+}
+/// Of the values of kSpan lanes what `op` makes of all, as warp_all() does.
+template <int kSpan, class Op>
+inline f32 span_all(f32 value, Op op) {
+#pragma unroll
+  for (int apart = kSpan / 2; apart > 0; apart /= 2) value = op(value, from_lane(value, apart));
+  return value;
+}
+
 /// A head at a time, of one or two rows: every warp works out what its chunks weigh, groups of threads sum a share of
 /// them each.
 template <class Args>
@@ -14,16 +28,18 @@ inline void combine_kv_splits(const Args& args) {
   constexpr int kRows = Args::T_largest > 1 && kGroups > 1 ? 2 : 1;  // whose loads are under way together
   static_assert(C <= kWarpLanes && kThreads % kPairs == 0);
   float2* const sums = reinterpret_cast<float2*>(area_behind_sums());  // [kRows, kGroups, kPairs]
+  constexpr int kSpan = span_of(C);                                    // of lanes that have all chunks
   const int p = thread() % kPairs, group = thread() / kPairs;
+  const bool puts_together = warp() * static_cast<int>(kWarpLanes) / kPairs < kRows;  // the warp, below
   const int t_begin = static_cast<int>(args.t_begin), t_end = static_cast<int>(min(args.t_end, rows_of(args))),
             a_end = static_cast<int>(args.a_end);
 #pragma unroll 1
   for (int first = t_begin; first < t_end; first += kRows)
 #pragma unroll 1
     for (int a = static_cast<int>(args.a_begin); a < a_end; ++a) {
-      // Of chunk `lane` what it weighs, and of a share of the chunks the parts; past the last one that one again.
+      // Of a lane's chunk what it weighs, and of a share of the chunks the parts; past the last one that one again.
       const auto head = [&](int row, int c) { return (min(first + row, t_end - 1) * C + min(c, C - 1)) * A + a; };
-      const auto weighs_at = [&](int row) { return eight_at(args.softmax, 2 * head(row, lane())); };
+      const auto weighs_at = [&](int row) { return eight_at(args.softmax, 2 * head(row, lane() % kSpan)); };
       const auto part_at = [&](int i) {
         return eight_at(args.part, head(i / kPerGroup, group + i % kPerGroup * kGroups) * D + 2 * p);
       };
@@ -40,7 +56,8 @@ inline void combine_kv_splits(const Args& args) {
 #pragma unroll
       for (int row = 0; row < kRows; ++row) {
         const float2 softmax = two_f32(weighs.get(row));
-        const f32 top = lane() < C ? softmax.x : -kInfinity, largest = warp_all(top, Larger{});
+        const bool is_chunk = lane() % kSpan < C;
+        const f32 top = is_chunk ? softmax.x : -kInfinity, largest = span_all<kSpan>(top, Larger{});
         const f32 weight = fast_exp(top - largest);
         float2 sum = {0, 0};
 #pragma unroll
@@ -54,7 +71,7 @@ inline void combine_kv_splits(const Args& args) {
           }
         }
         sums[row * kThreads + thread()] = sum;
-        totals[row] = warp_all(lane() < C ? weight * softmax.y : 0, Add{});
+        totals[row] = puts_together ? span_all<kSpan>(is_chunk ? weight * softmax.y : 0, Add{}) : 0;
       }
       block_sync();
       // A group of threads puts a row's sums together.
