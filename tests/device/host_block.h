@@ -31,7 +31,7 @@
 namespace host {
 
 // Small, so that a few blocks are a few dozen threads; two lanes are enough for one to be ahead of the other.
-constexpr int kLanes = 2, kConsumerWarps = 2, kConsumers = kConsumerWarps * kLanes, kThreads = kConsumers + 3 * kLanes;
+constexpr int kLanes = 2, kConsumerWarps = 2, kConsumers = kConsumerWarps * kLanes, kThreads = kConsumers + 4 * kLanes;
 
 // ---- faults ------------------------------------------------------------------------------------
 

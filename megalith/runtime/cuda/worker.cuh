@@ -81,11 +81,16 @@ struct FrameBarriers {
 /// Which frame is next, and the parity of its barriers' phase. Counted in one word: who runs bodies has no register for two.
 class FrameTurn {
  public:
-  u32 slot() const { return turn_ % kFrames; }
-  u32 parity() const { return turn_ / kFrames; }
-  void next() { turn_ = turn_ + 1 == 2 * kFrames ? 0 : turn_ + 1; }
+  u32 slot() const { return turn_ % kParity; }
+  u32 parity() const { return turn_ / kParity; }
+  void next() {
+    ++turn_;
+    if (slot() == kFrames) turn_ = ~turn_ & kParity;
+  }
 
  private:
+  static constexpr u32 kParity = 8;  // the slot below it
+  static_assert(kFrames < kParity);
   u32 turn_ = 0;
 };
 inline Frames& frames() { return shared_variable<Frames, place::kFrames, place::kFrameBarriers>(); }
@@ -480,9 +485,11 @@ MEGALITH_INLINE inline void worker_run(const Launch& launch, u32 block, RunTask 
   const int warp = kernels::warp();
   if (warp >= kernels::kWarps) {
     kernels::registers_give();
-    if (warp == kernels::kWarps) return loader_warp_run(launch, worker);
+    // The loader looks all the time. So it does not take turns with warp 0, which the others wait for where there are few rows.
+    constexpr int kLoader = kernels::kHasCopyWarp ? kernels::kWarps : kernels::kWarps + 3;
     if (warp == kernels::kWarps + 1) return prefetch_warp_run(launch, worker, look_ahead, look_ahead_late);
     if (warp == kernels::kWarps + 2) return signal_warp_run(launch, worker);
+    if (warp == kLoader) return loader_warp_run(launch, worker);
     if constexpr (kernels::kHasCopyWarp) kernels::copy_warp_run(has_ended, launch.cache_map);
     return;
   }
