@@ -95,8 +95,9 @@ struct TunedBody {
   bool has_epilogue = false;     // what it writes it may be given an epilogue for (Operator::epilogue)
   // Whether it multiplies by whole warpgroups (kernels/cuda/arch/wgmma.cuh) without streaming; empty: never.
   std::function<bool(const BodyQuery&)> multiplies_wide = {};
-  // A task axis along which tiles have more to do: tokens of a prompt, with keys before them; empty: none.
-  std::string grows_along = {};
+  // A task axis along which tiles have more to do: tokens of a prompt, with keys before them. And one along which they have
+  // less, as long as a text has not all the tokens that there is room for: chunks of its positions. Empty: none.
+  std::string grows_along = {}, shrinks_along = {};
   // Set: what of its reads it can bring near before its turn, changing nothing; and what it had better bring near a task later.
   std::string prefetch = {}, prefetch_late = {};
   // Set: what makes ready the first iteration of a kernel that was launched behind another one (runtime/cuda/program.h).

@@ -201,6 +201,8 @@ class Partitioner {
     std::vector<loop::Range> ranges(cuts.size());
     const size_t first = result_.tasks.size();
     add_tiles(node_index, kernel, cuts, ranges, 0);
+    for (size_t t = first; t < result_.tasks.size(); ++t)
+      result_.tasks[t].cost_ns *= share(kernel, result_.tasks[t].tile, result_.tasks.size() - first);
     set_partners(node, lowered_.kernels[static_cast<size_t>(kernel)], cuts, first);
   }
 
@@ -242,19 +244,25 @@ class Partitioner {
 
     regions_.fill(task);
     const Cost cost = costs_.of(node_index, ranges, kCostRows);
-    task.cost_ns = costs_.ns(node_index, cost) * growth(node_index, ranges);
+    task.cost_ns = costs_.ns(node_index, cost);
     result_.tasks.push_back(std::move(task));
   }
 
-  // How much more than the first tile has this one to do, 2 at most: as much as the last one of the second chunk of a prompt
-  // has more than the first one of it.
-  double growth(int node, const std::vector<loop::Range>& ranges) const {
-    const auto kernel = static_cast<size_t>(lowered_.kernel_of_node[static_cast<size_t>(node)]);
-    const graph::TunedBody* body = lowered_.kernels[kernel].body;
-    if (!body || body->grows_along.empty()) return 1;
-    const auto range = std::ranges::find(ranges, body->grows_along, &loop::Range::iname);
-    const auto extent = extents_[kernel][static_cast<size_t>(range - ranges.begin())];
-    return 1 + static_cast<double>(range->begin) / static_cast<double>(extent);
+  // What a tile has to do, of what the first one has. As much as twice where it grows: as much as the last one of the second
+  // chunk of a prompt has more than the first one of it. Where it shrinks, as little as half, unless a worker has several: if a
+  // text is as long as it may be they have all the same, and would be dealt unevenly.
+  double share(int kernel, const std::vector<loop::Range>& tile, size_t num_tasks) const {
+    const graph::TunedBody* body = lowered_.kernels[static_cast<size_t>(kernel)].body;
+    if (!body) return 1;
+    const auto passed = [&](const std::string& iname) {
+      const auto range = std::ranges::find(tile, iname, &loop::Range::iname);
+      const int64_t extent = extents_[static_cast<size_t>(kernel)][static_cast<size_t>(range - tile.begin())];
+      return static_cast<double>(range->begin) / static_cast<double>(extent);
+    };
+    if (!body->grows_along.empty()) return 1 + passed(body->grows_along);
+    if (!body->shrinks_along.empty() && static_cast<int64_t>(num_tasks) <= num_workers_)
+      return 1 - passed(body->shrinks_along) / 2;
+    return 1;
   }
 
   const Graph& graph_;

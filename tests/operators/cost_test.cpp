@@ -80,5 +80,26 @@ TEST(Cost, OfATaskHasItsShareOfTheCache) {
   EXPECT_GT(seen, 0u);
 }
 
+// A text that is shorter than it may be has more positions in its first chunks than in its last ones: so who has one of these
+// can do more besides. But where a worker has several tasks they are dealt alike.
+TEST(Cost, OfLaterChunksOfATextIsLessUnlessAWorkerHasSeveral) {
+  const graph::Graph graph = decoder("cuda:sm_90a", 1);
+  const graph::LoweredGraph lowered = optimize::lower(graph, "cuda:sm_90a");
+  const auto costs_of_chunks = [&](int workers) {
+    std::map<int64_t, double> costs;
+    for (const Task& task : partition(graph, lowered, workers, machine::worker_rates("cuda:sm_90a")).tasks)
+      if (graph.nodes()[static_cast<size_t>(task.node)].op->name.ends_with("attention_chunk"))
+        for (const loop::Range& range : task.tile)
+          if (range.iname == "c") costs[range.begin] = task.cost_ns;
+    return costs;
+  };
+  const std::map<int64_t, double> shrinking = costs_of_chunks(132), alike = costs_of_chunks(12);
+  ASSERT_EQ(shrinking.size(), 16u);
+  ASSERT_GT(alike.size(), 1u);
+  for (const auto& [chunk, cost] : shrinking)
+    EXPECT_NEAR(cost, shrinking.at(0) * (1 - static_cast<double>(chunk) / 32), 1e-6 * cost) << "chunk " << chunk;
+  for (const auto& [chunk, cost] : alike) EXPECT_EQ(cost, alike.at(0)) << "chunk " << chunk;
+}
+
 }  // namespace
 }  // namespace megalith::task

@@ -118,6 +118,7 @@ Operator chunk(bool norm) {
                  return attention::chunk_bytes(q.sizes.at("T"), q.sizes.at("E") - 2, 2 * q.sizes.at("H"));
                },
            .rounds_operands = true,
+           .shrinks_along = "c",
            .prefetch = "attention_ahead",
            .prefetch_late = "attention_ahead_late"})
       .test(with(kOne, {{"C", 3}, {"L", 4}}))
