@@ -49,8 +49,7 @@ check:  ## formatting, include order, links of the pages, headers alone, cppchec
 	@tools/check_format.sh
 	@tools/check_includes.py
 	@tools/check_docs.py
-	@tools/check_headers.py
-	@tools/check_cppcheck.sh
+	@tools/check_cppcheck.sh & cppcheck=$$!; tools/check_headers.py; headers=$$?; wait $$cppcheck && exit $$headers
 
 asan:  ## all tests under AddressSanitizer and UndefinedBehaviorSanitizer, kernels included
 	@tools/setup.sh test
