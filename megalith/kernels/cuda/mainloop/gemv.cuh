@@ -111,8 +111,8 @@ struct LinearTask {
 template <class Weights, bool kOneRow>
 inline constexpr bool kLooksAhead = kOneRow&& kTilesAhead > 0 && !Weights::kAreInt8 && kRingSlots >= 4;
 /// Who multiplies what was staged; with `kOneRow`, what RowLook stages.
-template <int kSlices, class Weights, int kChunks, bool kOneRow, u32 kMostAhead = kTilesAhead>
-using MultiplierOf = Choose<kLooksAhead<Weights, kOneRow>, RowMultiplier<kSlices, Weights, kChunks, kMostAhead>,
+template <int kSlices, class Weights, int kChunks, bool kOneRow, u32 kMaxTilesAhead = kTilesAhead>
+using MultiplierOf = Choose<kLooksAhead<Weights, kOneRow>, RowMultiplier<kSlices, Weights, kChunks, kMaxTilesAhead>,
                             GroupMultiplier<kSlices, Weights>>;
 /// Waits for a row; then the warp may read it, and after a barrier of the block all may read its squares.
 template <int kChunks, class Row, class T>

@@ -228,18 +228,18 @@ class GroupMultiplier {
 };
 
 /// The same for a single row that RowLook holds or stages, of groups of kChunks tiles. A task's first weights, of at most
-/// kMostAhead tiles, are in registers before the row is there: shared memory takes 128 cycles for a tile, in which whoever
+/// kMaxTilesAhead tiles, are in registers before the row is there: shared memory takes 128 cycles for a tile, in which whoever
 /// waits for a row has nothing else to do. Their registers are not set before: that took 1 % of a token of Qwen3-0.6B on an
 /// H200.
-template <int kSlices, class Weights, int kChunks, u32 kMostAhead>
+template <int kSlices, class Weights, int kChunks, u32 kMaxTilesAhead>
 class RowMultiplier {
   using T = typename Weights::Element;
   static constexpr u32 kGroupRows = stream::group_rows(kSlices), kSpanBytes = kSlices * stream::kRunColumns * 2;
-  static constexpr u32 kMost = kRingSlots / 2 < kMostAhead ? 2 : kMostAhead;
+  static constexpr u32 kMaxTiles = kRingSlots / 2 < kMaxTilesAhead ? 2 : kMaxTilesAhead;
   // At once: a group, or two of one chunk. Ahead: several of those, or the first group, or a part of it.
-  static constexpr u32 kAtOnce = kChunks == 1 ? 2 : 1, kGroupsAhead = kChunks == 1 ? kMost : 1,
-                       kOfGroup = kChunks <= kMost ? kChunks : kMost, kAhead = kGroupsAhead * kOfGroup;
-  static_assert(kMost % 2 == 0);
+  static constexpr u32 kAtOnce = kChunks == 1 ? 2 : 1, kGroupsAhead = kChunks == 1 ? kMaxTiles : 1,
+                       kOfGroup = kChunks <= kMaxTiles ? kChunks : kMaxTiles, kAhead = kGroupsAhead * kOfGroup;
+  static_assert(kMaxTiles % 2 == 0);
 
  public:
   /// Whether lanes give each other what they multiply of what RowLook::hold() gave them, instead of putting it into shared
