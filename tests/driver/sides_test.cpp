@@ -42,6 +42,16 @@ TEST_F(SidesTest, OfTheCardAreUsed) {
   EXPECT_FALSE(program(memory)->is_on_sides());
 }
 
+TEST_F(SidesTest, AreLookedForAgainIfSomethingDisturbed) {
+  MEGALITH_SKIP_IF(testing::missing_compiler());
+  for (const auto& [unclear, are_found] : {std::pair(2, true), {1000, false}}) {
+    fake.has_sides = true;
+    fake.unclear_probes = unclear;
+    engine::MemoryMap memory;
+    EXPECT_EQ(program(memory)->is_on_sides(), are_found) << unclear;
+  }
+}
+
 TEST_F(SidesTest, NeedAWorkerOnEveryMultiprocessor) {
   MEGALITH_SKIP_IF(testing::missing_compiler());
   fake.has_sides = true;

@@ -27,6 +27,7 @@ struct FakeCuda {
   int num_owned = 0;         // streams, events, modules and page-locked memory that were not freed yet
   int freed_while_used = 0;  // page-locked memory that was freed while copies from it had not been made
   bool has_sides = false;    // its L2, as an H200's: odd multiprocessors are on the other one
+  int unclear_probes = 0;    // of those that look for sides, the first so many find nothing
   bool worker_never_ends = false;        // once launched
   bool worker_begins = true;             // else it waits for the card
   int waits_for_ever = 0;                // calls that wait for it, made after that
@@ -40,7 +41,7 @@ struct FakeCuda {
     fails_after.clear();
     calls.clear();
     version = 13000, num_devices = 1, reserved_bytes = 1024, sticky = 0, freed_while_used = 0;
-    launches_cooperatively = true, has_sides = false, max_threads = 0;
+    launches_cooperatively = true, has_sides = false, unclear_probes = 0, max_threads = 0;
     worker_never_ends = false, worker_begins = true, waits_for_ever = 0, launch = nullptr;
     total_bytes = size_t{1} << 30;
   }
