@@ -16,6 +16,8 @@ using jit::CudaDriver;
 constexpr unsigned kThreads = 512, kBlocksPerMultiprocessor = 2;
 // Enough to miss the L2 of any GPU that there is, if that much is free.
 constexpr int64_t kBufferBytes = int64_t{2} << 30, kPartsOfFree = 4;
+// What a block reads at a time lies side by side: spread over all of the buffer an H200 reads it at 3.9 TB/s, not 4.5.
+constexpr int64_t kPieceBytes = 8 * kThreads * 16;
 constexpr int kPasses = 8, kTurns = 9;
 constexpr int kMultiplications = 1 << 14, kSums = 8;  // of a warp in a turn: kSums side by side
 constexpr double kFlopsOfOne = 2.0 * 16 * 8 * 16;
@@ -23,11 +25,15 @@ constexpr double kFlopsOfOne = 2.0 * 16 * 8 * 16;
 constexpr const char* kSource = R"(
 extern "C" __global__ void read_all(const uint4* from, unsigned long long count, unsigned* to) {
   uint4 seen = {0, 0, 0, 0};
-  const unsigned long long step = static_cast<unsigned long long>(gridDim.x) * blockDim.x;
-#pragma unroll 8
-  for (unsigned long long i = static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
-    const uint4 one = __ldcs(from + i);
-    seen.x |= one.x; seen.y |= one.y; seen.z |= one.z; seen.w |= one.w;
+  const unsigned long long piece = 8ull * blockDim.x;
+  for (unsigned long long first = blockIdx.x * piece + threadIdx.x; first < count; first += gridDim.x * piece) {
+    uint4 part[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) part[i] = __ldcs(from + first + i * blockDim.x);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      seen.x |= part[i].x; seen.y |= part[i].y; seen.z |= part[i].z; seen.w |= part[i].w;
+    }
   }
   if ((seen.x | seen.y | seen.z | seen.w) != 0) *to = seen.x;  // memory is zero: never, but the compiler cannot know
 }
@@ -96,7 +102,7 @@ const char* cuda_limits_source() { return kSource; }
 
 double cuda_read_bandwidth_gbs() {
   Probe probe;
-  const int64_t bytes = std::min(kBufferBytes, probe.free_bytes() / kPartsOfFree) & ~int64_t{1023};
+  const int64_t bytes = std::min(kBufferBytes, probe.free_bytes() / kPartsOfFree) / kPieceBytes * kPieceBytes;
   const DeviceMemory buffer(bytes, "the buffer that is read"), seen(sizeof(unsigned), "the result");
   jit::CudaAddress from = buffer.address(), to = seen.address();
   unsigned long long count = static_cast<unsigned long long>(bytes) / 16;
