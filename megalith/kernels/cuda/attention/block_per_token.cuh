@@ -2,13 +2,14 @@
 // and keys of this iteration are normalised and rotated here (qkv_heads.cuh).
 //
 // Keys and values of earlier iterations come from the cache; those of this iteration's rows from `qkv` itself, so that
-// nobody waits for the cache to be written. Loads of the cache are under way before the first wait.
+// nobody waits for the cache to be written. Loads of the cache are under way before the first wait, but for those of warps
+// that have something of `qkv` to look at: their looks would stand behind all loads.
 //
 // A warp takes every sixteenth tile of eight positions, from its keys to the sum of its values: so of up to four query
 // heads a position is loaded by one warp, of more by two. Keys and values come just as they lie in the cache, 16 bytes
 // a lane, since any order of a head's values is as good as another if queries have it, too, and sums are put where they
-// belong. Keys are loaded again into the same registers when the tile's scores are known, values when they are summed;
-// on which page a tile lies is looked up a tile before that.
+// belong. Keys are loaded again into the same registers when the tile's scores are known, values when they are summed. Of
+// tiles on one page each a lane has looked up another one's, of 32 at a time, so that no load waits for another.
 //
 // Scores and sums are multiply-accumulates of bf16. For the scores queries are the first operand's rows, rounded, and
 // in the lower half what rounding left; what a load brings is the second's columns. For the sums values are the first
@@ -53,29 +54,33 @@ class ChunkAttention {
   // Lanes that load side by side from one position, as said above; and loads until it is the same positions' turn.
   static constexpr bool kOnePage = static_cast<int>(Args::B) % kPositions == 0 && L % kPositions == 0;
   static constexpr int kSide = kOnePage && D % 64 == 0 ? 8 : 4, kTurns = kSide / 4, kLoaded = kWarpLanes / kSide;
-  static constexpr int kJoinedAtOnce = 4;  // tiles
+  static constexpr u32 kPagesAtOnce = kOnePage ? kWarpLanes : 1;  // tiles whose pages a warp has looked up
+  static constexpr int kJoinedAtOnce = 4;                         // tiles
   static_assert(D % attention::kRunValues == 0 && M <= attention::kMaxHeads && kWarps == attention::kWarps);
   static_assert(kRows <= attention::kFewRows);
 
  public:
   /// `one`: with room for one row, which looks nothing up; else it is in `attended`.
-  ChunkAttention(decltype(Args::task) task, Attended one) : task_(task), one_(one) {}
+  ChunkAttention(decltype(Args::task) task, Attended one) : task_(task), one_(one), query_(keep(own_query())) {}
 
   void run() {
     const int cached = num_cached<Args>(row_table().start[t()], c());
     const u32 fresh = fresh_rows();
     const int count = cached + __popc(fresh);
     if (count == 0) return put_nothing();
+    const bool stages = kWarps - 1 - warp() < num_staged(fresh);
+    if (stages) stage_heads(fresh);
     // Of tiles without a cached position nothing is loaded; what is there then weighs nothing.
     const int first = warp() / kGroups * kPositions;
     uint4 key[kRuns] = {}, value[kRuns] = {};
+    u32 tile = 0;  // the next one to be loaded, of the warp's
+    int pages = pages_from(first, cached);
     if (first < cached) {
-      const int row = row_at(first, cached, page_at(first, cached));
-      load(key, args().k_cache, row, cached - first);
-      load(value, args().v_cache, row, cached - first);
+      const int row = row_at(first, cached, page_of_tile(pages, tile));
+      load(key, args().k_cache, row);
+      load(value, args().v_cache, row);
     }
-    int page = page_at(first + kAtOnce, cached);
-    stage_heads(fresh);
+    if (++tile % kPagesAtOnce == 0) pages = pages_from(first + kAtOnce, cached);
     block_sync();
     inputs_are_ready(args().epoch);
 #pragma unroll 1
@@ -86,14 +91,14 @@ class ChunkAttention {
       const float2 score = scores(key);
       int row = 0;
       if (goes_on) {
-        row = row_at(next, cached, page);
-        load(key, args().k_cache, row, cached - next);
-        page = page_at(next + kAtOnce, cached);
-        if (cached > kMaxAhead) bring_near(next + kAtOnce, cached, page);
+        row = row_at(next, cached, page_of_tile(pages, tile));
+        load(key, args().k_cache, row);
+        if (++tile % kPagesAtOnce == 0) pages = pages_from(next + kAtOnce, cached);
       }
+      const Halves weights = weigh(score, count - at, at == first);
       turn(value);
-      add_values(value, weigh(score, count - at, at == first));
-      if (goes_on) load(value, args().v_cache, row, cached - next);
+      add_values(value, weights);
+      if (goes_on) load(value, args().v_cache, row);
     }
     const int tiles = min((count + kPositions - 1) / kPositions, kTiles);
     if (tiles > kJoiningTiles) {
@@ -145,39 +150,36 @@ class ChunkAttention {
     const int n = kOnePage ? at : min(at + lane() / kSide, cached - 1);
     return page_of(args(), row_table().request[t()], cached_position<Args>(c(), n));
   }
-  /// Which row the first of them is of both caches, of those of all pages and groups of heads.
-  int row_at(int at, int cached, int page) const {
-    constexpr int B = static_cast<int>(Args::B);
-    return (page * B + cached_position<Args>(c(), min(at + lane() / kSide, cached - 1)) % B) * G + g();
+  /// The same of the warp's next tiles, from the one on that begins at number `at`: of as many as are on one page each a lane has
+  /// one's.
+  int pages_from(int at, int cached) const { return page_at(kOnePage ? at + lane() * kAtOnce : at, cached); }
+  static int page_of_tile(int pages, u32 tile) {
+    return kOnePage ? __shfl_sync(0xffffffffu, pages, static_cast<int>(tile % kPagesAtOnce)) : pages;
   }
-  /// Asks the L2 for the tile that begins at number `at`, which memory takes longer for than a tile takes here: of each position
-  /// four lanes have lines of 128 bytes.
-  void bring_near(int at, int cached, int page) const {
-    constexpr int kLineValues = 64, B = static_cast<int>(Args::B);
-    if (at >= cached) return;
-    const int row = (page * B + cached_position<Args>(c(), min(at + lane() / 4, cached - 1)) % B) * G + g();
-    const Args args = this->args();
-    const bf16* const from = (lane() % 2 == 0 ? args.k_cache : args.v_cache) + i64(row) * D;
-#pragma unroll
-    for (int d = 0; d < D; d += 2 * kLineValues)
-      if (d + lane() % 4 / 2 * kLineValues < D) prefetch_line(from + d + lane() % 4 / 2 * kLineValues);
+  /// Which row the lane's first position of a tile is of both caches, of those of all pages and groups of heads.
+  int row_at(int at, int cached, int page) const {
+    constexpr u32 B = static_cast<u32>(Args::B);
+    const int n = kOnePage ? at + lane() / kSide : min(at + lane() / kSide, cached - 1);
+    const u32 position =
+        static_cast<u32>(L) % B == 0 ? static_cast<u32>(n) : static_cast<u32>(cached_position<Args>(c(), n));
+    return (page * static_cast<int>(B) + static_cast<int>(position % B)) * G + g();
   }
   /// Of a position's values where load i of the lane begins.
   static int share_at(int i) { return i / kTurns * (kSide * 8) + lane() % kSide * 8; }
-  /// The lane's share of a tile, of which the first `count` positions are cached.
-  static void load(uint4 (&share)[kRuns], const bf16* cache, int row, int count) {
+  /// The lane's share of a tile. What is behind the last cached position of its page is no harm: take_fresh() writes over it.
+  static void load(uint4 (&share)[kRuns], const bf16* cache, int row) {
     const bf16* const from = cache + i64(row) * D;
-    const int last = count - 1 - lane() / kSide, apart = kTurns == 1 ? 0 : min(max(last, 0), kLoaded) * (G * D);
 #pragma unroll
-    for (int i = 0; i < kRuns; ++i) share[i] = load_quad_once(from + i % kTurns * apart + share_at(i));
+    for (int i = 0; i < kRuns; ++i) share[i] = load_quad_once(from + i % kTurns * (kLoaded * G * D) + share_at(i));
   }
 
+  /// Heads of queries, keys and values that have to be staged.
+  static int num_staged(u32 fresh) { return M + 2 * __popc(fresh); }
   /// This row's queries, and keys and values of the rows `fresh`. By the last warps, which have no tile to ask for
   /// first if the text is short.
   void stage_heads(u32 fresh) const {
-    const int num_heads = M + 2 * __popc(fresh);
 #pragma unroll 1
-    for (int h = kWarps - 1 - warp(); h < num_heads; h += kWarps) {
+    for (int h = kWarps - 1 - warp(); h < num_staged(fresh); h += kWarps) {
       const bool is_query = h < M, is_value = !is_query && (h - M) % 2 != 0;
       const int number = (h - M) / 2;
       int row = t();
@@ -202,11 +204,12 @@ class ChunkAttention {
     }
   }
   /// The lane's share of keys and values of this iteration, of positions that are among the `count` that there are: the
-  /// first of the lane's is `number`.
+  /// first of the lane's is `number`. Behind them values are 0, since a weight of 0 takes no value that is none.
   void take_fresh(int number, int count, uint4 (&key)[kRuns], uint4 (&value)[kRuns]) const {
 #pragma unroll
     for (int i = 0; i < kRuns; ++i) {
       const int n = number + i % kTurns * kLoaded;
+      if (n >= count) value[i] = {0, 0, 0, 0};
       if (n < 0 || n >= count) continue;
       const bf16* const from = fresh_head(n, false) + share_at(i);
       key[i] = *reinterpret_cast<const uint4*>(from);
@@ -217,24 +220,19 @@ class ChunkAttention {
   /// Of a tile: of a head the lane's two positions, kLanePositions apart from number lane_position() on. The head is
   /// the warp's lane / 4 % 4-th; past the last one it is that again, and nobody looks at what becomes of it.
   float2 scores(const uint4 (&key)[kRuns]) const {
-    const int first = warp() % kGroups * static_cast<int>(attention::kWarpHeads);
-    const int head = min(first + lane() / 4 % static_cast<int>(attention::kWarpHeads), M - 1);
-    const uint4* const from = reinterpret_cast<const uint4*>(query(head)) + lane() % 4 * 2;
     if constexpr (kTurns == 1) {
       f32 even[4] = {}, odd[4] = {};
 #pragma unroll
       for (int i = 0; i < kRuns; ++i) {
-        multiply_accumulate(even, from[8 * i], key[i].x, key[i].y);
-        multiply_accumulate(odd, from[8 * i + 1], key[i].z, key[i].w);
+        multiply_accumulate(even, load_shared(query_ + 128 * i), key[i].x, key[i].y);
+        multiply_accumulate(odd, load_shared(query_ + 128 * i + 16), key[i].z, key[i].w);
       }
       return {(even[0] + odd[0]) + (even[2] + odd[2]), (even[1] + odd[1]) + (even[3] + odd[3])};
     } else {
-      const bool is_second = lane() >= kWarpLanes / 2;  // half of each 64 values
       f32 of_turn[2][4] = {};
 #pragma unroll
       for (int i = 0; i < kRuns; i += 2) {
-        const uint4* const of_run = from + 8 * (i + is_second);
-        const uint4 low = of_run[0], high = of_run[1];
+        const uint4 low = load_shared(query_ + 128 * i), high = load_shared(query_ + 128 * i + 16);
 #pragma unroll
         for (int turn = 0; turn < 2; ++turn) {
           multiply_accumulate(of_turn[turn], low, key[i + turn].x, key[i + turn].y);
@@ -242,20 +240,38 @@ class ChunkAttention {
         }
       }
       const auto whole = [&](const f32(&of)[4]) {
-        const f32 half = is_second ? of[1] + of[3] : of[0] + of[2];
+        const f32 half = has_second_half() ? of[1] + of[3] : of[0] + of[2];
         return half + from_lane(half, kWarpLanes / 2);
       };
       return {whole(of_turn[0]), whole(of_turn[1])};
     }
   }
+  /// Where in shared memory the query begins that the lane multiplies: of the warp's heads number lane / 4 % 4.
+  static u32 own_query() {
+    const int first = warp() % kGroups * static_cast<int>(attention::kWarpHeads);
+    const int head = min(first + lane() / 4 % static_cast<int>(attention::kWarpHeads), M - 1);
+    return shared_address(query(head)) + lane() % 4 * 32 + (kTurns == 2 && has_second_half() ? 128 : 0);
+  }
+  /// Of each 64 values.
+  static bool has_second_half() { return lane() >= kWarpLanes / 2; }
   static constexpr int kLanePositions = kTurns == 1 ? 1 : kLoaded;
   static int lane_position() { return kTurns == 1 ? lane() % 4 * 2 : lane() % 4; }
   /// From two values of column lane / 4 to one of columns 2 (lane % 4) and the next each: of every 8 values, of which
   /// lane / 8 says which, number lane / 4 % 2 in x, and each second one after it in y, z and w.
+  /// Where a tile is on one page what stands for both halves of each 64 values comes side by side, as add_values() takes it.
   static void turn(uint4 (&value)[kRuns]) {
+    if constexpr (kTurns == 1) {
 #pragma unroll
-    for (uint4& of_run : value)
-      of_run = {transposed(of_run.x), transposed(of_run.y), transposed(of_run.z), transposed(of_run.w)};
+      for (uint4& of_run : value)
+        of_run = {transposed(of_run.x), transposed(of_run.y), transposed(of_run.z), transposed(of_run.w)};
+    } else {
+#pragma unroll
+      for (int i = 0; i < kRuns; i += 2) {
+        const uint4 a = value[i], b = value[i + 1];
+        value[i] = {transposed(a.x), transposed(a.y), transposed(b.x), transposed(b.y)};
+        value[i + 1] = {transposed(a.z), transposed(a.w), transposed(b.z), transposed(b.w)};
+      }
+    }
   }
 
   /// The weights of a tile of which the first `count` positions count, at least one; sums so far are made less by what
@@ -263,10 +279,10 @@ class ChunkAttention {
   Halves weigh(float2 score, int count, bool is_first) {
     score.x = lane_position() < count ? score.x * Args::scale : -kInfinity;
     score.y = lane_position() + kLanePositions < count ? score.y * Args::scale : -kInfinity;
-    f32 larger = max(top_, max(score.x, score.y));
-    larger = max(larger, from_lane(larger, 1));
-    larger = max(larger, from_lane(larger, 2));
-    if (!is_first) {
+    f32 larger = fast_max(top_, fast_max(score.x, score.y));
+    larger = fast_max(larger, from_lane(larger, 1));
+    larger = fast_max(larger, from_lane(larger, 2));
+    if (!is_first && any_of_warp(larger != top_)) {
       // A lane has sums of columns 2 (lane % 4) and the next.
       const f32 keep = fast_exp(top_ - larger);
       const f32 a = __shfl_sync(0xffffffffu, keep, lane() % 4 * 8),
@@ -300,11 +316,7 @@ class ChunkAttention {
         const u32 first = is_first_part ? column & 0xffff : column << 16,
                   second = is_first_part ? column >> 16 : column & 0xffff0000;
 #pragma unroll
-        for (int i = 0; i < kRuns; i += 2) {
-          const uint4 a = turned[i], b = turned[i + 1];
-          multiply_accumulate(sum_[i], uint4{a.x, a.y, b.x, b.y}, first, second);
-          multiply_accumulate(sum_[i + 1], uint4{a.z, a.w, b.z, b.w}, first, second);
-        }
+        for (int i = 0; i < kRuns; ++i) multiply_accumulate(sum_[i], turned[i], first, second);
       }
     }
   }
@@ -410,6 +422,7 @@ class ChunkAttention {
 
   const decltype(Args::task) task_;
   const Attended one_;
+  const u32 query_;  // own_query()
   // Of head lane / 4 the largest score so far and the lane's share of the weights' total; of values the sums.
   f32 top_ = -kInfinity, total_ = 0, sum_[kRuns][4] = {};
 };
