@@ -48,7 +48,7 @@ f64 number(bf16 value) { return to_f32(value); }
 /// chunks, three by three or eight by eight; pages lie anywhere. What nobody may read is NaN.
 template <class Of>
 struct Task {
-  static constexpr i64 H = Of::D / 2, W = Of::W, M = Of::M, E = M + 2, G = 2, L = Of::L, C = 2, B = 16, Q = 40,
+  static constexpr i64 H = Of::D / 2, W = Of::W, M = Of::M, E = M + 2, G = 2, L = Of::L, C = 2, B = 16, Q = 560,
                        P = 2 * Q, T_largest = Of::kRows;
   struct Checks {
     static constexpr u32 page_table = 0;
@@ -216,10 +216,10 @@ TYPED_TEST_SUITE(AttentionBlock, Shapes);
 
 TYPED_TEST(AttentionBlock, IsThatOfExactArithmetic) {
   // Cached positions of the first chunk, which has the row itself; the second has those that make three or eight, and
-  // no row. From none to more than the warps take at once.
+  // no row. From none to more than the warps take at once, and than they have looked up pages for.
   constexpr size_t L = TypeParam::L;
   by_block([&] {
-    for (const size_t count : {0, 1, 7, 8, 33, 129, 300}) {
+    for (const size_t count : {0, 1, 7, 8, 33, 129, 300, 4300}) {
       if (thread() == 0) this->make(count / L * 2 * L + count % L, count % 2 == 0 ? 1.0f : 4.0f);
       for (const int c : {0, 1}) {
         if (thread() == 0) std::memset(ring_slot(0), 0xff, sizeof dynamic_shared - stream::kVariablesBytes);

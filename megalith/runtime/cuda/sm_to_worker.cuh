@@ -11,7 +11,9 @@
 namespace megalith::runtime {
 
 /// The block's worker. Asked for where it is used: kept over a body it would spill.
-inline u32& worker_slot() { return kernels::shared_variable<u32, kernels::place::kWorker, kernels::place::kFault>(); }
+inline u32& worker_slot() {
+  return kernels::shared_variable<u32, kernels::place::kWorker, kernels::place::kWaitsForWords>();
+}
 inline u32 worker_number() { return kernels::flag_value(&worker_slot()); }
 
 /// By one thread, before any other asks.

@@ -266,14 +266,14 @@ constexpr u32 kMaxCopies = kernels::kWorkerConfig.copies,
 static_assert(kMaxCopies <= stream::kMaxCopies);
 constexpr u32 kFewCopies = kCopies < 4 || kernels::kHasActivationRing ? kCopies : 2;
 constexpr u32 kEnough = kernels::kRingBarriers < 8 ? kernels::kRingBarriers : 6;
-/// A worker whose tasks take less than that each waits for words longer than for memory, and words come sooner with one
-/// copy (Qwen3-0.6B 0.450 ms instead of 0.467).
-inline u32 few_copies(const Launch& launch, u32 worker) {
+/// Whether a worker's tasks take less than that each.
+inline bool has_short_tasks(const Launch& launch, u32 worker) {
   const u32 num_tasks = launch.list_begin[worker + 1] - launch.list_begin[worker];
-  const bool waits_for_words = kernels::kWorkerConfig.stream_rows <= stream::kMaxRowsOfWords &&
-                               launch.stream[worker].num_chunks < u64{kEnough} * num_tasks;
-  return waits_for_words && kFewCopies < kCopies ? 1 : kFewCopies;
+  return kernels::kWorkerConfig.stream_rows <= stream::kMaxRowsOfWords && launch.streams != nullptr &&
+         launch.stream[worker].num_chunks < u64{kEnough} * num_tasks;
 }
+/// Where tasks are short words come sooner with one copy (Qwen3-0.6B 0.450 ms instead of 0.467).
+inline u32 few_copies() { return kernels::waits_for_words() != 0 && kFewCopies < kCopies ? 1 : kFewCopies; }
 
 /// Whether a phase is over. Where nothing else is to be done meanwhile the warp may sleep a little.
 inline bool loader_looks(Barrier* barrier, u32 parity) {
@@ -286,7 +286,7 @@ inline void loader_warp_run(const Launch& launch, u32 worker) {
   const Stream mine = launch.stream[worker];
   if (mine.num_chunks == 0 || kernels::lane() >= static_cast<int>(kernels::kCopyLanes)) return;
   StreamSource source(launch, mine);
-  const u32 few = few_copies(launch, worker);
+  const u32 few = few_copies();
   u32 slot = 0, parity = 1;
   u64 round = 0;  // times that the ring went round
   u32 idle = 0;   // as stream_idle has it
@@ -474,6 +474,7 @@ MEGALITH_INLINE inline void worker_run(const Launch& launch, u32 block, RunTask 
     kernels::abort_word() = &launch.control->abort;
     kernels::flag_note() = &launch.status[worker_number()].flag;
     kernels::worker_fault() = &launch.status[worker_number()].fault;
+    kernels::waits_for_words() = has_short_tasks(launch, worker_number());
   }
   kernels::whole_block_sync();
   if (kernels::kHasPartners) kernels::cluster_sync();

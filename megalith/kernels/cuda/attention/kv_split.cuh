@@ -77,18 +77,19 @@ inline i64 element_on_page(int page, int position, int g) {
 /// later. docs/performance/gpu-tuning.md, "Behind long sequences", has what else was measured.
 inline constexpr int kMaxAhead = 512, kFirstAhead = 128;
 /// Brings some of a chunk's `count` cached positions into the L2, by a warp: numbers [first, end) of up to kMaxAhead that are
-/// chosen. The first ones are not, since a task asks for them before it waits for anything. If there are too many it is
-/// every so many-th tile, so that memory is busy with the others as long as the task takes; and one further each time that so many
-/// are chosen as there are warps, so that each warp has its share. Tables may be about to change: a page that there is not is passed
-/// over.
+/// chosen. If there are more than that it is every so many-th tile, so that memory is busy with the others as long as the task
+/// takes; and one further each time that so many are chosen as there are warps, so that each warp has its share. Then, and where
+/// words are slower than memory, the first tiles are left out: a task asks for them itself before it waits for anything. Tables may
+/// be about to change: a page that there is not is passed over.
 template <class Args>
 inline void prefetch_positions(const Args& args, int request, int g, int c, int first, int end, int count) {
-  constexpr int D = 2 * static_cast<int>(Args::H), kTile = attention::kTilePositions, kAsked = kTile * kWarps;
-  if (count <= kAsked) return;
-  const int apart = (count - kAsked + kMaxAhead - 1) / kMaxAhead;
+  constexpr int D = 2 * static_cast<int>(Args::H), kTile = attention::kTilePositions;
+  const int begin = waits_for_words() != 0 || count > kMaxAhead ? kTile * kWarps : 0;
+  if (count <= begin) return;
+  const int apart = (count - begin + kMaxAhead - 1) / kMaxAhead;
 #pragma unroll 1
   for (int at = first + lane(); at < end; at += kWarpLanes) {
-    const int n = kAsked + (at / kTile * apart + at / kTile / kWarps % apart) * kTile + at % kTile;
+    const int n = begin + (at / kTile * apart + at / kTile / kWarps % apart) * kTile + at % kTile;
     if (n >= count) return;
     const int position = cached_position<Args>(c, n), page = noted_page(args, request, position);
     if (static_cast<u32>(page) >= static_cast<u32>(Args::P)) continue;

@@ -24,7 +24,7 @@ inline constexpr u32 kFrames = 0, kFrameBarriers = kFrames + kNumFrames * 512,
                      kOfWarps = kAttended + 16, kAbortWord = kOfWarps + stream::kConsumerWarps * 16,
                      kFlagNote = kAbortWord + 8, kEnded = kFlagNote + 8, kStopped = kEnded + 8, kGate = kStopped + 4,
                      kStreamIdle = kGate + 4, kNextMail = kStreamIdle + 8, kSizes = kNextMail + 32,
-                     kWorker = kSizes + 32, kFault = kWorker + 16, kEnd = kFault + 8;
+                     kWorker = kSizes + 32, kWaitsForWords = kWorker + 4, kFault = kWorker + 16, kEnd = kFault + 8;
 static_assert(!kKnowsAddresses || kEnd <= stream::kVariablesBytes);
 }  // namespace place
 

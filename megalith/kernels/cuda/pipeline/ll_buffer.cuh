@@ -24,6 +24,9 @@ inline const u32*& abort_word() { return shared_variable<const u32*, place::kAbo
 /// Where a thread that waits for long says for what (WorkerStatus::flag of runtime/protocol.h).
 inline u64*& flag_note() { return shared_variable<u64*, place::kFlagNote, place::kEnded>(); }
 
+/// Not 0 if the worker waits longer for words than for memory: its tasks are short.
+inline u32& waits_for_words() { return shared_variable<u32, place::kWaitsForWords, place::kFault>(); }
+
 /// A tensor that is read, as the type of one that is written: one type for both in what all projections share.
 inline Words<f32> as_output(Words<f32> words) { return words; }
 inline f32* as_output(const f32* plain) { return const_cast<f32*>(plain); }
