@@ -105,7 +105,7 @@ void ModelOptions::declare(Arguments& arguments, const char* context, const char
   arguments.integer("--num-pages", num_pages,
                     "pages of the KV cache, for all requests (0: enough for the longest sequences)", 0, 1 << 30, 0);
   arguments.choice("--kv-cache-dtype", kv_dtype, {"auto", "f32", "bf16", "f16", "float32", "bfloat16", "float16"},
-                   "element type of the KV cache (auto: f32; on a GPU bf16)");
+                   "element type of the KV cache (auto: f32; on a GPU, and with AMX, bf16)");
   arguments.text("--quantization", quantization, "KIND",
                  "int8: matrices in eight bits, a scale for each 32 columns of a row; int8:128 for each 128 (none)");
   arguments.integer("-t,--threads,--workers", num_workers,

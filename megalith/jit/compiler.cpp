@@ -19,6 +19,7 @@
 #include "megalith/base/threads.h"
 #include "megalith/codegen/emit.h"
 #include "megalith/jit/stage.h"
+#include "megalith/machine/products.h"
 
 namespace megalith::jit {
 
@@ -143,15 +144,6 @@ std::vector<std::string> default_flags() {
   return flags;
 }
 
-Products chosen_products() {
-  const std::string products = option_value("MEGALITH_PRODUCTS");
-  if (products == "f32") return Products::f32;
-  if (products == "bf16") return Products::bf16;
-  if (products == "amx") return Products::amx;
-  MEGALITH_CHECK(products == "auto", "MEGALITH_PRODUCTS is \"{}\", want f32, bf16, amx or auto", products);
-  return amx_is_usable() ? Products::amx : cpu_multiplies_pairs_faster() ? Products::bf16 : Products::f32;
-}
-
 namespace {
 
 // What a kernel that is optimised little also does without, where its compiler is GCC: passes that take a third of its
@@ -185,9 +177,9 @@ std::vector<std::string> common_flags(const Compiler& compiler) {
     flags.push_back("-O1");  // the last one counts
     if (is_gcc(compiler)) flags.insert(flags.end(), std::begin(kSkippedPasses), std::end(kSkippedPasses));
   }
-  const Products products = chosen_products();
-  if (products == Products::bf16) flags.push_back("-DMEGALITH_BF16_PRODUCTS");
-  if (products == Products::amx) {
+  const machine::Products products = machine::chosen_products();
+  if (products == machine::Products::bf16) flags.push_back("-DMEGALITH_BF16_PRODUCTS");
+  if (products == machine::Products::amx) {
     flags.push_back("-DMEGALITH_AMX_PRODUCTS");
 #if defined(__x86_64__)
     // The processor may have tiles that the system does not give.

@@ -29,20 +29,8 @@ std::vector<std::string> default_flags();
 /// optimised, what products multiply, and -fsanitize as this build has it.
 std::vector<std::string> common_flags(const Compiler& compiler);
 
-/// What activations are before they are multiplied with weights in bf16, and the order of sums: f32, bf16 as vdpbf16ps
-/// adds them up, or bf16 as AMX does (kernels/cpu/pairs.h).
-enum class Products { f32, bf16, amx };
-
-/// MEGALITH_PRODUCTS, and where that says "auto", what this processor multiplies fastest.
-Products chosen_products();
-
 /// What -march=native depends on: vendor, model and feature bits of this CPU. Part of the cache key.
 const std::string& cpu_features();
-/// Whether vdpbf16ps takes in twice as many terms a second as fused multiply-adds of f32 do. By vendor, not measured: a
-/// machine must always choose the same, or a text would change from one run to the next. AMD's do, since there are any
-/// (Zen 4: 220 beside 110 GFLOP/s a core); on Intel's it is the slower one (Sapphire Rapids: 86 beside 155).
-bool cpu_multiplies_pairs_faster();
-
 /// The directory to compile in cannot be written: another one may do.
 struct WorkspaceError : SystemError {
   using SystemError::SystemError;

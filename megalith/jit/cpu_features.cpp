@@ -59,12 +59,4 @@ const std::string& cpu_features() {
   return text;
 }
 
-bool cpu_multiplies_pairs_faster() {
-#if defined(__x86_64__)
-  return __builtin_cpu_is("amd") && __builtin_cpu_supports("avx512bf16");
-#else
-  return false;
-#endif
-}
-
 }  // namespace megalith::jit

@@ -8,6 +8,7 @@
 #include "megalith/base/amx.h"
 #include "megalith/base/ceil_div.h"
 #include "megalith/base/error.h"
+#include "megalith/machine/products.h"
 #include "megalith/model/architecture.h"
 #include "megalith/model/draft_model.h"
 #include "megalith/ops/registry.h"
@@ -92,7 +93,10 @@ DecoderOptions DecoderOptions::resolved(const ModelConfig& config) const {
   MEGALITH_CHECK(r.quant_columns >= 0 && r.quant_columns % optimize::kQuantMultiple == 0,
                  "--quantization int8:{}: want a multiple of {} columns to a scale, such as 32 or 128", r.quant_columns,
                  optimize::kQuantMultiple);
-  if (!r.kv_dtype) r.kv_dtype = narrow ? DType::bf16 : DType::f32;
+  // Where attention rounds keys and values, they may as well be kept so (kernels/cpu/attention_tiles.h).
+  const bool is_rounded = !gpu && config.dtype == DType::bf16 && r.quant_columns == 0 && r.weight_dtypes.empty() &&
+                          machine::chosen_products() == machine::Products::amx;
+  if (!r.kv_dtype) r.kv_dtype = narrow || is_rounded ? DType::bf16 : DType::f32;
   MEGALITH_CHECK(r.max_pages >= 0 && r.max_pages <= r.pages_per_request() * r.max_requests,
                  "--num-pages is {}, want 1 to {} (all that {} requests of {} tokens can use), or 0 for those",
                  r.max_pages, r.pages_per_request() * r.max_requests, r.max_requests, r.max_seq_len);

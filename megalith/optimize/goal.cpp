@@ -7,6 +7,7 @@
 #include "megalith/graph/schedule.h"
 #include "megalith/kernels/int8_layout.h"
 #include "megalith/kernels/shared_budget.h"
+#include "megalith/machine/products.h"
 
 namespace megalith::optimize {
 
@@ -49,6 +50,9 @@ bool leaves_room(const Goal& goal, const graph::TunedBody& body, const graph::Bo
 
 Goal Goal::of(const Graph& graph, const std::string& target) {
   Goal goal{target};
+  const machine::Products products = goal.is_gpu() ? machine::Products::f32 : machine::chosen_products();
+  goal.rounds = goal.is_gpu() || products != machine::Products::f32;
+  goal.rounds_attention = products == machine::Products::amx;
   for (const graph::Node& node : graph.nodes())
     if (const auto rows = node.sizes.find("T"); rows != node.sizes.end() && node.sizes.contains("K"))
       goal.rows = std::max(goal.rows, rows->second);

@@ -12,9 +12,11 @@
 namespace megalith::optimize {
 
 struct Goal {
-  std::string target;       // "cpu", "cuda", "cuda:sm_90a"
-  int64_t rows = 1;         // most rows of activations that a product of the graph has
-  int64_t scale_bytes = 0;  // beside each chunk of weights, if some come in int8
+  std::string target;             // "cpu", "cuda", "cuda:sm_90a"
+  int64_t rows = 1;               // most rows of activations that a product of the graph has
+  int64_t scale_bytes = 0;        // beside each chunk of weights, if some come in int8
+  bool rounds = false;            // whether products round activations to bf16 before they meet weights in bf16
+  bool rounds_attention = false;  // and attention queries, keys and values, of a CPU
 
   static Goal of(const graph::Graph& graph, const std::string& target);
 

@@ -16,7 +16,7 @@ namespace {
 // In the order in which they are applied: each is tried wherever it may fit, once.
 constexpr Rule kRules[] = {
     {"gather_first", "f(x)[rows] = f(x[rows]), f row by row", gather_first},
-    {"cast_intermediate", "x W^T = bf16(x) W^T where only tensor cores read x", cast_intermediate},
+    {"cast_intermediate", "x W^T = bf16(x) W^T where all that read x round it", cast_intermediate},
     {"split_scales", "x W^T = x (w * scale)^T where W is quantised", split_scales},
     {"fuse_attention", "attention(rope(x Q^T), cache after append) = attention(x [Q K V]^T, cache before it)",
      fuse_attention},

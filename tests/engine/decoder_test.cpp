@@ -9,6 +9,8 @@
 
 #include "base/temporary_folder.h"
 #include "megalith/base/file.h"
+#include "megalith/model/config.h"
+#include "megalith/model/decoder.h"
 #include "support/configurations.h"
 #include "support/decoder_reference.h"
 #include "support/graph_run.h"
@@ -190,6 +192,47 @@ TEST_P(Batch, EachTextIsTheSameAsAloneAndOnAnyNumberOfWorkers) {
 
 INSTANTIATE_TEST_SUITE_P(Products, Batch, ::testing::Values("f32", "bf16", "amx"),
                          [](const auto& products) { return std::string(products.param); });
+
+// What is in between is as wide as all that read it take it, so it makes no difference.
+class Width : public ::testing::TestWithParam<const char*> {};
+
+std::vector<float> logits_of(const Shape& shape, const engine::EngineOptions& options) {
+  engine::Engine engine(write_config(shape), options);
+  engine.generate(random_requests(shape, 3));
+  return {engine.logits(), engine.logits() + engine.config().vocab_size};
+}
+
+TEST_P(Width, OfWhatIsInBetweenChangesNoBit) {
+  const test::EnvironmentVariable products("MEGALITH_PRODUCTS", GetParam());
+  const Shape shape{"width", "Qwen3ForCausalLM", 64, 96, 2, 4, 2, 64, 301, true, 2, 16, {70}};
+  engine::EngineOptions options{.num_workers = 2, .dummy_weights = true};
+  options.decoder.max_seq_len = 256;
+  const std::vector<float> found = logits_of(shape, options);
+  options.decoder.kv_dtype = DType::f32;
+  const test::EnvironmentVariable disable("MEGALITH_DISABLE", "cast_intermediate");
+  EXPECT_EQ(found, logits_of(shape, options));
+}
+
+INSTANTIATE_TEST_SUITE_P(Products, Width, ::testing::Values("bf16", "amx"),
+                         [](const auto& products) { return std::string(products.param); });
+
+TEST(WidthInBetween, IsThatOfProductsAndOfAttentionWhereTheyRound) {
+  const Shape shape{"width", "Qwen3ForCausalLM", 64, 96, 2, 4, 2, 64, 301, true, 2, 16, {70}};
+  const auto halves = [&](const char* kind, int64_t quant_columns) {
+    const test::EnvironmentVariable products("MEGALITH_PRODUCTS", kind);
+    const ModelConfig config = config_read(write_config(shape));
+    const graph::Graph graph = build_decoder(config, DecoderOptions{.quant_columns = quant_columns}.resolved(config));
+    std::vector<std::string> names;
+    for (const char* name : {"attention", "gate_up", "q_rope", "k_rope", "v", "k_cache", "v_cache", "o_sum", "q_norm"})
+      if (graph.tensor(graph.find(fmt::format("layer.0.{}", name))).dtype == DType::bf16) names.emplace_back(name);
+    return names;
+  };
+  typedef std::vector<std::string> Names;
+  EXPECT_EQ(halves("f32", 0), Names{});
+  EXPECT_EQ(halves("bf16", 0), (Names{"attention", "gate_up"}));
+  EXPECT_EQ(halves("amx", 0), (Names{"attention", "gate_up", "q_rope", "k_rope", "v", "k_cache", "v_cache"}));
+  EXPECT_EQ(halves("amx", 32), Names{}) << "int8 is multiplied with what was never rounded to bf16";
+}
 
 }  // namespace
 }  // namespace megalith

@@ -33,7 +33,7 @@ TEST(MemoryNeedsOfAHost, AreSaidWithWhatWouldFit) {
 
 TEST(MemoryNeedsOfAHost, CountWhatIsHeld) {
   const ModelConfig config = config_read(kShape);
-  const DecoderOptions options = DecoderOptions{.max_seq_len = 1024}.resolved(config);
+  const DecoderOptions options = DecoderOptions{.max_seq_len = 1024, .kv_dtype = DType::f32}.resolved(config);
   const graph::Graph graph = build_decoder(config, options);
   const MemoryNeeds made_up = host_memory_needs(graph, options, true), read = host_memory_needs(graph, options, false);
   EXPECT_EQ(made_up.kv_cache, int64_t{28} * 2 * 1024 * 8 * 128 * 4);

@@ -18,6 +18,7 @@
 #include "megalith/codegen/emit.h"
 #include "megalith/jit/build.h"
 #include "megalith/jit/library.h"
+#include "megalith/machine/products.h"
 
 namespace megalith::jit {
 namespace {
@@ -319,21 +320,21 @@ TEST(Compiler, TheCpuIsDescribed) {
 TEST(Compiler, ProductsAreWhatTheProcessorIsFastestWithOrTheVariableSays) {
   EnvironmentVariable products("MEGALITH_PRODUCTS", nullptr);
   const auto defined = [](const char* flag) { return std::ranges::count(common_flags({}), flag) == 1; };
-  EXPECT_EQ(chosen_products(), amx_is_usable()                 ? Products::amx
-                               : cpu_multiplies_pairs_faster() ? Products::bf16
-                                                               : Products::f32);
+  EXPECT_EQ(machine::chosen_products(), amx_is_usable()                          ? machine::Products::amx
+                                        : machine::cpu_multiplies_pairs_faster() ? machine::Products::bf16
+                                                                                 : machine::Products::f32);
   std::set<std::string> keys;
   for (const auto& [name, chosen] :
-       {std::pair{"f32", Products::f32}, {"bf16", Products::bf16}, {"amx", Products::amx}}) {
+       {std::pair{"f32", machine::Products::f32}, {"bf16", machine::Products::bf16}, {"amx", machine::Products::amx}}) {
     products.set(name);
-    EXPECT_EQ(chosen_products(), chosen);
-    EXPECT_EQ(defined("-DMEGALITH_BF16_PRODUCTS"), chosen == Products::bf16);
-    EXPECT_EQ(defined("-DMEGALITH_AMX_PRODUCTS"), chosen == Products::amx);
+    EXPECT_EQ(machine::chosen_products(), chosen);
+    EXPECT_EQ(defined("-DMEGALITH_BF16_PRODUCTS"), chosen == machine::Products::bf16);
+    EXPECT_EQ(defined("-DMEGALITH_AMX_PRODUCTS"), chosen == machine::Products::amx);
     EXPECT_TRUE(keys.insert(build_key({.name = "x", .source = "int x;"})).second)
         << "one kernel would be taken for the other";
   }
   products.set("f16");
-  EXPECT_EQ(message_of<UserError>([] { chosen_products(); }),
+  EXPECT_EQ(message_of<UserError>([] { machine::chosen_products(); }),
             "MEGALITH_PRODUCTS is \"f16\", want f32, bf16, amx or auto");
 }
 

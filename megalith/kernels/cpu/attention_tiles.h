@@ -68,9 +68,25 @@ struct Square {
 template <i64 D, class Element>
 MEGALITH_INLINE inline void round_columns(bf16* to, const Element* head, i64 first) {
   if (head != nullptr && first + 32 <= D) {
-    put_rounded(to, load_lanes(head + first), load_lanes(head + first + kLanes));
+    if constexpr (__is_same(Element, bf16))
+      __builtin_memcpy(to, head + first, 32 * sizeof(bf16));
+    else
+      put_rounded(to, load_lanes(head + first), load_lanes(head + first + kLanes));
   } else {
     for (i64 i = 0; i < 32; ++i) put(to[i], head != nullptr && first + i < D ? to_f32(head[first + i]) : 0.0f);
+  }
+}
+
+/// to = one of `low`, one of `high`, and so on: 16 of each.
+template <class Element>
+MEGALITH_INLINE inline void round_in_turn(bf16* to, const Element* low, const Element* high) {
+  if constexpr (__is_same(Element, bf16)) {
+    u32 pairs[kLanes];
+#pragma omp simd
+    for (i64 i = 0; i < kLanes; ++i) pairs[i] = low[i].bits | static_cast<u32>(high[i].bits) << 16;
+    __builtin_memcpy(to, pairs, sizeof pairs);
+  } else {
+    put_rounded_in_turn(to, load_lanes(low), load_lanes(high));
   }
 }
 
@@ -98,7 +114,7 @@ struct TilesOfPositions {
       for (i64 e = 0; e < kWidth; e += 16) {
         bf16* const to = values + e * kPadded + s * 16;
         if (s + 2 <= num && e + 16 <= D) {
-          put_rounded_in_turn(to, load_lanes(value[s] + e), load_lanes(value[s + 1] + e));
+          round_in_turn(to, value[s] + e, value[s + 1] + e);
           continue;
         }
         for (i64 i = 0; i < 32; ++i) {

@@ -81,7 +81,10 @@ MEGALITH_INLINE inline void with_values(const Args& a, Value value, F f) {
         bf16* const packed = workspace<bf16, rows::tile_bytes(rows_most<Args>(), K) / sizeof(bf16)>(a);
         for (i64 t0 = begin; t0 < end; t0 += kTogether) {
           const i64 count = min(kTogether, end - t0);
-          tiles::pack_rows(packed, count, K, [&](i64 r) MEGALITH_INLINE { return value(t0 + r); });
+          const auto* const x = a.x + t0 * K;
+          tiles::pack_rows(
+              packed, count, K, [&](i64 r, i64 k) MEGALITH_INLINE { prefetch_columns(x + r * K + k); },
+              [&](i64 r) MEGALITH_INLINE { return value(t0 + r); });
           f(t0, tiles::Rows{packed, reinterpret_cast<f32*>(packed + kElements), count});
         }
         return;

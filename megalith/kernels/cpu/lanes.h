@@ -168,19 +168,44 @@ MEGALITH_INLINE inline Lanes load_partly(const Element* x, i64 count) {
   return load_lanes(padded);
 }
 
+/// Whether elements become bf16 by an instruction, which makes numbers below 2^-126 zeros: where all that reads them in
+/// bf16 does so, too (kernels/cpu/pairs.h).
+#if (defined(MEGALITH_AMX_PRODUCTS) || defined(MEGALITH_BF16_PRODUCTS)) && defined(__AVX512F__) && \
+    defined(__AVX512BW__) && defined(__AVX512BF16__)
+#define MEGALITH_ROUNDS_LANES
+#endif
+
 /// to[l] = x[l] for l below `count`, at most 16.
 template <class Element>
 MEGALITH_INLINE inline void put_lanes(Element* to, const Lanes& x, i64 count) {
   if constexpr (__is_same(Element, f32))
     if (count == kLanes) return x.store(to);
+#if defined(MEGALITH_ROUNDS_LANES)
+  if constexpr (__is_same(Element, bf16))
+    if (count == kLanes) {
+      typedef u16 Rounded __attribute__((vector_size(32)));
+      Rounded rounded;
+      __asm__("vcvtneps2bf16 %1, %0" : "=v"(rounded) : "v"(x.v));
+      __builtin_memcpy(to, &rounded, sizeof rounded);
+      return;
+    }
+#endif
   f32 each[kLanes];
   x.store(each);
   if (count == kLanes) {
-    MEGALITH_INDEPENDENT
-    for (int l = 0; l < kLanes; ++l) put(to[l], each[l]);
+#pragma omp simd
+    for (i64 l = 0; l < kLanes; ++l) put(to[l], each[l]);
   } else {
     for (i64 l = 0; l < count; ++l) put(to[l], each[l]);
   }
+}
+
+/// Asks for 32 elements in a row into the second-level cache.
+template <class Element>
+MEGALITH_INLINE inline void prefetch_columns(const Element* x) {
+  constexpr int kToL2 = 2;
+  for (u64 byte = 0; byte < 32 * sizeof(Element); byte += 64)
+    __builtin_prefetch(reinterpret_cast<const u8*>(x) + byte, 0, kToL2);
 }
 
 /// Asks for what is about to be written.

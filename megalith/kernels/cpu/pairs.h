@@ -35,7 +35,7 @@ inline constexpr bool kUsesTiles = true;
 inline constexpr bool kUsesTiles = false;
 #endif
 
-#if defined(MEGALITH_AMX_PRODUCTS) && defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512BF16__)
+#if defined(MEGALITH_ROUNDS_LANES)
 
 /// Two times 16 elements as bf16. Numbers below 2^-126 become zeros, which is what tiles take them for anyway.
 typedef u16 RoundedLanes __attribute__((vector_size(64)));
