@@ -113,6 +113,7 @@ class Loaded {
     engine_options.num_workers =
         options.model.num_workers > 0 ? options.model.workers() : engine::default_service_workers(options.model.target);
     engine_options.stop_tokens = turns.ends;
+    engine_options.starts_early = true;
     if (const std::optional<int> end = vocabulary_.end_token()) engine_options.stop_tokens.push_back(*end);
     engine_ = std::make_unique<engine::Engine>(folder, engine_options);
 
@@ -235,6 +236,8 @@ int run_serve(ServeOptions options) {
   Listener listener(options);
   note(fmt::format("listening on {}; loading {}", listener.url(), options.model.folder()));
   loaded.emplace(options);
+  if (loaded->engine().has_late_regimes())
+    note("some kernels are still being compiled: until then prompts take longer");
   engine::AsyncEngine service(loaded->engine(), {.prefix_cache = !options.no_prefix_cache});
   StopSignals signals;
   listener.ready(*loaded, service);

@@ -115,13 +115,18 @@ void AsyncEngine::clear_prefix_cache() {
 void AsyncEngine::serve() {
   std::unique_lock lock(mutex_);
   while (!is_ending_) {
-    changed_.wait(lock, [this] { return is_ending_ || !waiting_.empty(); });
+    const auto has_something = [this] { return is_ending_ || !waiting_.empty() || engine_.are_late_regimes_ready(); };
+    if (engine_.has_late_regimes())
+      changed_.wait_for(lock, kLook, has_something);
+    else
+      changed_.wait(lock, has_something);
     if (is_ending_) break;
+    if (!has_something()) continue;
     lock.unlock();
     RequestEnd end = RequestEnd::aborted;
     std::exception_ptr what;
     try {
-      run();
+      engine_.are_late_regimes_ready() ? take_in_late_regimes() : run();
     } catch (const std::exception& error) {
       log_warn("{}", error.what());
       end = RequestEnd::failed;
@@ -134,8 +139,16 @@ void AsyncEngine::serve() {
   end_all(RequestEnd::aborted);
 }
 
+void AsyncEngine::take_in_late_regimes() {
+  const TurnGuard turn(engine_.turn_, "AsyncEngine");
+  engine_.take_in_late_regimes(mutex_);
+  const std::lock_guard lock(mutex_);
+  makes_room_ = false;
+}
+
 void AsyncEngine::run() {
   const TurnGuard turn(engine_.turn_, "AsyncEngine");
+  MEGALITH_CHECK(engine_.machine_, "[engine] there is no kernel any more: the service must start again");
   engine_.check_weights();
   RegimeMachine& machine = *engine_.machine_;
   {
@@ -162,6 +175,7 @@ void AsyncEngine::run() {
     }
   };
   while (!machine.finished()) {
+    if (engine_.are_late_regimes_ready()) make_room();
     // Mail goes first: it says which masks are wanted next, and clients wait for it.
     const bool owes = owes_.load(std::memory_order_relaxed);
     if (owes ? machine.take_now(&record) : machine.take(&record)) {
@@ -180,6 +194,16 @@ void AsyncEngine::run() {
   }
   machine.wait();
   engine_.check_weights();
+}
+
+void AsyncEngine::make_room() {
+  const std::lock_guard lock(mutex_);
+  if (!std::exchange(makes_room_, true))
+    for (size_t place = 0; place < places_.size(); ++place)
+      if (const Work* const work = places_[place].get(); work && !work->is_ending && !work->is_aborted)
+        preempt(static_cast<int64_t>(place));
+  post_late();
+  if (place_of_.empty()) engine_.machine_->cancel();
 }
 
 void AsyncEngine::take_top(const runtime::MailRecord& record) {
@@ -347,7 +371,7 @@ AdmissionState AsyncEngine::admission_state(std::vector<int32_t>& known) const {
       state.placed.push_back({static_cast<int64_t>(place), work->rank, length_of(work->request), work->limit,
                               static_cast<int64_t>(work->pages.size()), work->is_dry, work->is_ending});
   }
-  if (waiting_.empty() || free_place() < 0) return state;
+  if (waiting_.empty() || free_place() < 0 || makes_room_) return state;
   const Work& next = *waiting_.front();
   known = find_pages(next);
   state.next = {next.rank, length_of(next.request), next.limit, static_cast<int64_t>(known.size()),

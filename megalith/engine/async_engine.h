@@ -87,6 +87,10 @@ class AsyncEngine : public TokenService {
   void serve();
   /// Launches the kernel with what waits and fits, and reads its mail until it ends.
   void run();
+  /// Between two runs: kernels that were compiled meanwhile.
+  void take_in_late_regimes();
+  /// Has all that have begun wait again, and when they do, ends the run: for kernels that are to be taken in.
+  void make_room();
   void take_top(const runtime::MailRecord& record);
   void take_prompt(const runtime::MailRecord& record);
   void take_token(const runtime::MailRecord& record);
@@ -144,6 +148,7 @@ class AsyncEngine : public TokenService {
   RequestId next_id_ = 1;
   ServiceLoad counted_;
   bool is_launched_ = false, is_ending_ = false;
+  bool makes_room_ = false;  // nothing begins until other kernels have been taken in
   std::thread thread_;
 };
 

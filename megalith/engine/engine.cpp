@@ -131,7 +131,8 @@ Engine::Engine(const std::string& folder, const EngineOptions& options) try
         "cpu "
         "takes them as they are",
         rounded.size(), folder, rounded.begin()->first, dtype_name(rounded.begin()->second), dtype_name(config_.dtype));
-  regimes_.push_back({decoder_options_, std::make_unique<graph::Graph>(build_decoder(config_, decoder_options_))});
+  graph_ = std::make_shared<const graph::Graph>(build_decoder(config_, decoder_options_));
+  regimes_.push_back({decoder_options_, graph_});
   if (!jit::is_cuda_target(options.target)) check_memory(graph(), decoder_options_, dummy_weights_);
   std::future<void> made_up;  // while kernels are compiled
   if (weights_)
@@ -146,7 +147,7 @@ Engine::Engine(const std::string& folder, const EngineOptions& options) try
   MEGALITH_CHECK(static_cast<int64_t>(stop_tokens_.size()) <= decoder_options_.max_stop_tokens,
                  "the model has {} stop tokens, at most {} are supported", stop_tokens_.size(),
                  decoder_options_.max_stop_tokens);
-  make_machine(options);
+  machine_ = make_machine();
   if (weights_) weights_->check_files();
 } catch (const std::bad_alloc&) { runtime::throw_out_of_memory(fmt::format("loading {}", folder)); }
 
@@ -157,11 +158,11 @@ std::vector<int64_t> Engine::regimes() const {
 }
 
 // Chosen where tokens come a few at a time, and many at a time stream as they do: on a GPU.
-std::vector<Engine::Wanted> Engine::wanted_regimes(const EngineOptions& options, int64_t weight_bytes) const {
+std::vector<WantedRegime> Engine::wanted_regimes(const EngineOptions& options, int64_t weight_bytes) const {
   const int64_t base = decoder_options_.max_rows;
   const bool chooses =
       jit::is_cuda_target(options.target) && options.decoder.max_rows == 0 && base <= optimize::kMaxNarrowRows;
-  std::vector<Wanted> wanted;
+  std::vector<WantedRegime> wanted;
   const auto whole = [&](int64_t rows) { return optimize::whole_rows(decoder_options_.target, rows); };
   if (options.regimes) {
     for (const int64_t rows : *options.regimes) {
@@ -170,7 +171,7 @@ std::vector<Engine::Wanted> Engine::wanted_regimes(const EngineOptions& options,
           "--regimes has a kernel of {} tokens at a time, want 1 to {}: fewer than the {} of the one that holds "
           "every sequence (-b, or --max-batch)",
           whole(rows), base - 1, base);
-      for (const Wanted& other : wanted)
+      for (const WantedRegime& other : wanted)
         MEGALITH_CHECK(other.rows != whole(rows), "--regimes has two kernels of {} tokens at a time, want each once",
                        whole(rows));
       wanted.push_back({whole(rows), "--regimes"});
@@ -191,44 +192,58 @@ std::vector<Engine::Wanted> Engine::wanted_regimes(const EngineOptions& options,
   return wanted;
 }
 
-std::optional<Engine::Regime> Engine::make_regime(const Wanted& wanted, const EngineOptions& options) const {
-  Regime regime{.options = decoder_options_, .graph = nullptr, .is_named = wanted.option != nullptr};
-  regime.options.max_rows = wanted.rows;
-  regime.options = regime.options.resolved(config_);
-  regime.graph = std::make_unique<graph::Graph>(build_decoder(config_, regime.options));
-  const graph::Schedule base = optimize::make_schedule(graph(), decoder_options_.target),
-                        schedule = optimize::make_schedule(*regime.graph, regime.options.target);
-  std::string reason = wanted.rows < decoder_options_.max_rows ? why_not_shared(*regime.graph, schedule, graph(), base)
-                                                               : why_not_shared(graph(), base, *regime.graph, schedule);
-  const auto streams = [](const graph::NodeSchedule& node) { return node.body && node.body->streamed; };
-  if (!regime.is_named && std::ranges::none_of(schedule.nodes, streams)) reason = "its weights would not stream";
-  if (!reason.empty()) {
-    MEGALITH_CHECK(!regime.is_named, "{} {}: the kernels cannot share their memory: {}", wanted.option, wanted.rows,
-                   reason);
-    log_info("[engine] no kernel for {} tokens at a time: {}", wanted.rows, reason);
-    return std::nullopt;
-  }
-  // Artifacts that somebody looks at, or brings, are those of the kernel that holds every sequence.
-  regime.kernel = jit::compile(*regime.graph, {.target = options.target, .num_workers = num_workers_, .pipeline = {}});
-  return regime;
-}
-
 void Engine::compile(const EngineOptions& options) {
-  std::vector<std::future<std::optional<Regime>>> others;
-  for (const Wanted& wanted : wanted_regimes(options, weight_bytes()))
-    others.push_back(std::async(std::launch::async, [&, wanted] { return make_regime(wanted, options); }));
+  // So long that one that finds its kernels in the cache has all of them.
+  constexpr std::chrono::milliseconds kPatience(500);
+  const auto source = std::make_shared<const RegimeSource>(
+      RegimeSource{config_, decoder_options_, graph_, options.target, num_workers_});
+  auto others = std::make_unique<RegimeBuild>(source, wanted_regimes(options, weight_bytes()), options.starts_early);
   regimes_[base_].kernel =
       jit::compile(graph(), {.target = options.target, .num_workers = num_workers_, .pipeline = options.pipeline});
-  std::vector<Regime> made;  // threads look at the first one meanwhile
-  for (std::future<std::optional<Regime>>& other : others)
-    if (std::optional<Regime> regime = other.get()) made.push_back(std::move(*regime));
-  std::ranges::move(made, std::back_inserter(regimes_));
+  others->check();
+  if (options.starts_early && !others->is_ready(kPatience)) {
+    log_info("[engine] {} tokens at a time, until kernels for {} are compiled", decoder_options_.max_rows,
+             fmt::join(others->rows(), ", "));
+    late_ = std::move(others);
+  } else {
+    add_regimes(others->take());
+  }
+}
+
+void Engine::add_regimes(std::vector<Regime> others) {
+  std::ranges::move(others, std::back_inserter(regimes_));
   const auto rows = [](const Regime& regime) { return regime.options.max_rows; };
   std::ranges::sort(regimes_, {}, rows);
   base_ = static_cast<size_t>(std::ranges::find(regimes_, decoder_options_.max_rows, rows) - regimes_.begin());
-  if (jit::is_cuda_target(options.target)) fit_regimes();
+  if (jit::is_cuda_target(decoder_options_.target)) fit_regimes();
   check_changes();
   log_info("[engine] tokens at a time: {}", fmt::join(regimes(), ", "));
+}
+
+void Engine::take_in_late_regimes(std::mutex& mutex) {
+  const std::unique_ptr<RegimeBuild> late = std::move(late_);
+  const auto exchange = [&](std::unique_ptr<RegimeMachine> machine) {
+    const std::lock_guard lock(mutex);
+    machine_.swap(machine);
+    return machine;
+  };
+  const bool is_gpu = jit::is_cuda_target(decoder_options_.target);
+  try {
+    std::vector<Regime> others = late->take();
+    if (others.empty()) return;
+    exchange(nullptr).reset();  // whose memory they need
+    add_regimes(std::move(others));
+    memory_.bind_states(*regimes_.back().graph, !is_gpu);
+    exchange(make_machine());
+    return;
+  } catch (const std::exception& error) {
+    log_warn("[engine] the kernels beside that of {} tokens at a time cannot be had, so that one goes on alone: {}",
+             decoder_options_.max_rows, error.what());
+  }
+  if (machine_) return;
+  std::erase_if(regimes_, [&](const Regime& regime) { return regime.options.max_rows != decoder_options_.max_rows; });
+  base_ = 0;
+  exchange(make_machine());
 }
 
 void Engine::fit_regimes() {
@@ -264,17 +279,18 @@ void Engine::check_changes() const {
                  result.findings.front().message);
 }
 
-void Engine::make_machine(const EngineOptions& options) {
-  const bool is_gpu = jit::is_cuda_target(options.target);
+std::unique_ptr<RegimeMachine> Engine::make_machine() {
+  const bool is_gpu = jit::is_cuda_target(decoder_options_.target);
   std::vector<RegimeMachine::Kernel> kernels(regimes_.size());
   for (size_t i = regimes_.size(); i-- > 0;) {
     const Regime& regime = regimes_[i];
     Machine* const owner = kernels.back().machine.get();
+    const bool is_last = i == 0 && !has_late_regimes();
     kernels[i] = {regime.options.max_rows,
                   is_gpu ? make_cuda_machine(*regime.graph, regime.options, regime.kernel, memory_, owner)
-                         : make_cpu_machine(*regime.graph, regime.kernel, memory_, i == 0)};
+                         : make_cpu_machine(*regime.graph, regime.kernel, memory_, is_last)};
   }
-  machine_ = std::make_unique<RegimeMachine>(std::move(kernels), base_, *regimes_.back().graph, memory_);
+  return std::make_unique<RegimeMachine>(std::move(kernels), base_, *regimes_.back().graph, memory_);
 }
 
 int64_t Engine::prompt_passes(int64_t tokens) const {

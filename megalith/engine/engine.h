@@ -8,6 +8,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "megalith/engine/batch_block.h"
 #include "megalith/engine/machine.h"
 #include "megalith/engine/memory_map.h"
+#include "megalith/engine/regime_build.h"
 #include "megalith/engine/regime_machine.h"
 #include "megalith/graph/graph.h"
 #include "megalith/jit/compile.h"
@@ -41,6 +43,9 @@ struct EngineOptions {
   // another order. Nothing: chosen.
   std::optional<std::vector<int64_t>> regimes = {};  // those of fewer tokens; empty: none
   std::optional<int64_t> prompt_rows = {};           // one of more, for prompts; 0: none
+  // Ready when the kernel that holds every sequence is compiled, if the others take longer: an AsyncEngine takes those in
+  // when they are there. Which of them works on a token then depends on when it comes.
+  bool starts_early = false;
   std::optional<int> end_token = {};  // ends one if neither config.json nor generation_config.json names an end
   jit::PipelineOptions pipeline = jit::PipelineOptions::from_environment();
 };
@@ -114,7 +119,7 @@ class Engine {
   const ModelConfig& config() const { return config_; }
   const DecoderOptions& decoder_options() const { return decoder_options_; }
   /// Those of the kernel of decoder_options().max_rows tokens at a time, which holds every sequence.
-  const graph::Graph& graph() const { return *regimes_[base_].graph; }
+  const graph::Graph& graph() const { return *graph_; }
   const jit::CompiledKernel& kernel() const { return regimes_[base_].kernel; }
   /// Tokens at a time of each kernel, ascending.
   std::vector<int64_t> regimes() const;
@@ -122,6 +127,8 @@ class Engine {
   int64_t prompt_rows() const { return base_ + 1 < regimes_.size() ? regimes_.back().options.max_rows : 0; }
   /// Passes over the weights that `tokens` tokens of prompts take.
   int64_t prompt_passes(int64_t tokens) const;
+  /// Of one that started early: whether there are other kernels to come. Not while an AsyncEngine has it.
+  bool has_late_regimes() const { return late_ != nullptr; }
   const MemoryMap& memory() const { return memory_; }
   int num_workers() const { return num_workers_; }
   /// Bytes of weights that one decode step reads.
@@ -143,27 +150,21 @@ class Engine {
   friend class TokenStream;  // one run of the machine
   friend class AsyncEngine;  // one that takes requests as they come
 
-  /// A kernel, and what it was made from.
-  struct Regime {
-    DecoderOptions options;
-    std::unique_ptr<graph::Graph> graph;
-    jit::CompiledKernel kernel = {};
-    bool is_named = true;  // not chosen, so that nothing else will do
-  };
-  /// A kernel beside the one that holds every sequence.
-  struct Wanted {
-    int64_t rows;
-    const char* option;  // that says how many; of a chosen one, which is an attempt, nullptr
-  };
-  std::vector<Wanted> wanted_regimes(const EngineOptions& options, int64_t weight_bytes) const;
+  std::vector<WantedRegime> wanted_regimes(const EngineOptions& options, int64_t weight_bytes) const;
   /// Compiles the kernel, and beside it others that are wanted and can share this one's memory.
   void compile(const EngineOptions& options);
-  std::optional<Regime> make_regime(const Wanted& wanted, const EngineOptions& options) const;
+  void add_regimes(std::vector<Regime> others);
   /// Leaves out chosen ones for which the GPU has no memory.
   void fit_regimes();
   /// UserError if one of the kernels could not go on where another ends.
   void check_changes() const;
-  void make_machine(const EngineOptions& options);
+  std::unique_ptr<RegimeMachine> make_machine();
+
+  /// Of one that started early: whether its other kernels are there.
+  bool are_late_regimes_ready() const { return late_ != nullptr && late_->is_ready(); }
+  /// Takes them in: between two runs, with the turn. `mutex`: held while the machine is exchanged, for those that cancel() it. If
+  /// they cannot be had, says why and stays as it is.
+  void take_in_late_regimes(std::mutex& mutex);
 
   void check(const std::vector<Request>& requests) const;
   /// Readies the batch block for a run. The states that changed.
@@ -186,8 +187,10 @@ class Engine {
   DecoderOptions decoder_options_;
   int num_workers_;
   std::optional<Weights> weights_;
-  std::vector<Regime> regimes_;  // by max_rows, ascending
-  size_t base_ = 0;              // the one that holds every sequence
+  std::shared_ptr<const graph::Graph> graph_;  // of the kernel that holds every sequence
+  std::vector<Regime> regimes_;                // by max_rows, ascending
+  size_t base_ = 0;                            // that kernel
+  std::unique_ptr<RegimeBuild> late_;
   bool is_profiled_ = false;
   MemoryMap memory_;
   std::unique_ptr<RegimeMachine> machine_;

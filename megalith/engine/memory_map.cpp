@@ -223,18 +223,29 @@ void MemoryMap::bind_rope(const graph::Graph& graph, const ModelConfig& config, 
 }
 
 void MemoryMap::bind_states(const graph::Graph& graph, bool written) {
-  for (const graph::Tensor& tensor : graph.tensors())
-    if (tensor.kind == graph::TensorKind::state) state_bytes_ += tensor.bytes();
+  const auto has_enough = [&](const graph::Tensor& tensor) {
+    const auto found = bytes_of_state_.find(tensor.name);
+    return found != bytes_of_state_.end() && found->second >= tensor.bytes();
+  };
+  state_bytes_ = 0;
+  int64_t wanted = 0;
+  for (const graph::Tensor& tensor : graph.tensors()) {
+    if (tensor.kind != graph::TensorKind::state) continue;
+    state_bytes_ += tensor.bytes();
+    if (!has_enough(tensor)) wanted += tensor.bytes();
+  }
   // Each may fit where all do not, and the system would only notice when they are written.
   const int64_t available = runtime::memory_available_bytes();
-  if (written && state_bytes_ > available)
+  if (written && wanted > available)
     throw SystemError(
         fmt::format("[memory] the states, most of which are the KV cache, need {}, but {} are available; close "
                     "something, or use a shorter context (--max-seq-len), fewer sequences (--max-batch) or --num-pages",
-                    format_bytes(state_bytes_), format_bytes(available)));
+                    format_bytes(wanted), format_bytes(available)));
   for (const graph::Tensor& tensor : graph.tensors())
-    if (tensor.kind == graph::TensorKind::state)
+    if (tensor.kind == graph::TensorKind::state && !has_enough(tensor)) {
       addresses_[tensor.name] = allocate(tensor.bytes(), fmt::format("the state \"{}\"", tensor.name));
+      bytes_of_state_[tensor.name] = tensor.bytes();
+    }
 }
 
 void MemoryMap::release(const std::byte* begin, int64_t bytes) const {

@@ -35,7 +35,7 @@ class MemoryMap {
   /// `prefix`: what their names begin with, of a draft model's.
   void bind_rope(const graph::Graph& graph, const ModelConfig& config, int64_t max_seq_len, int64_t prompt_tokens = 0,
                  const std::string& prefix = "");
-  /// Zeroed memory for every state. `written`: by a kernel that runs here, so that all of it will be needed, and
+  /// Zeroed memory for every state; those that have enough keep what they have. `written`: by a kernel that runs here, so that all of it will be needed, and
   /// SystemError if it cannot be had; of copies of what lies on a GPU most pages are never touched.
   void bind_states(const graph::Graph& graph, bool written = true);
 
@@ -59,6 +59,7 @@ class MemoryMap {
   void quantize(const graph::Tensor& tensor, const graph::Tensor& scale, const WeightTensor& found);
 
   std::map<std::string, void*> addresses_;
+  std::map<std::string, int64_t> bytes_of_state_;
   std::deque<runtime::Mapping> mappings_;
   int64_t state_bytes_ = 0;
 };

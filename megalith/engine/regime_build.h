@@ -1,0 +1,72 @@
+// Compiles kernels of one model for several numbers of tokens at a time, side by side. The one that holds every sequence
+// is compiled by the engine itself; these are beside it, and may be ready later than it.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "megalith/graph/graph.h"
+#include "megalith/jit/compile.h"
+#include "megalith/model/config.h"
+#include "megalith/model/decoder.h"
+
+namespace megalith::engine {
+
+/// A kernel, and what it was made from.
+struct Regime {
+  DecoderOptions options;
+  std::shared_ptr<const graph::Graph> graph;
+  jit::CompiledKernel kernel = {};
+  bool is_named = true;  // not chosen, so that nothing else will do
+};
+
+/// A kernel beside the one that holds every sequence.
+struct WantedRegime {
+  int64_t rows;
+  const char* option;  // that says how many; of a chosen one, which is an attempt, nullptr
+};
+
+/// What they have in common.
+struct RegimeSource {
+  ModelConfig config;
+  DecoderOptions options;                    // of the one that holds every sequence
+  std::shared_ptr<const graph::Graph> base;  // its graph
+  std::string target;
+  int num_workers;
+};
+
+class RegimeBuild {
+ public:
+  /// Begins at once, a thread for each. `gives_way`: to whatever else wants the cores.
+  RegimeBuild(std::shared_ptr<const RegimeSource> source, const std::vector<WantedRegime>& wanted, bool gives_way);
+  /// What is not ready is given up: a compiler that cannot be ended goes on by itself.
+  ~RegimeBuild();
+  RegimeBuild(const RegimeBuild&) = delete;
+  RegimeBuild& operator=(const RegimeBuild&) = delete;
+
+  /// UserError if one that an option names cannot share the others' memory, which is known before it is compiled.
+  void check();
+  /// Whether all are ready, or have failed, within that time.
+  bool is_ready(std::chrono::milliseconds within = {}) const;
+  /// All that can share the others' memory, once; waits for them, and throws what one of them failed with.
+  std::vector<Regime> take();
+  /// Tokens at a time of each.
+  const std::vector<int64_t>& rows() const { return rows_; }
+
+ private:
+  struct One {
+    std::future<bool> is_shared;  // whether it can share their memory
+    std::future<std::optional<Regime>> made;
+  };
+
+  std::vector<int64_t> rows_;
+  std::atomic<bool> is_over_{false};
+  std::vector<One> ones_;
+};
+
+}  // namespace megalith::engine

@@ -1,0 +1,152 @@
+// An engine that works with its first kernel while others are compiled, by a compiler that waits for the test: those give way
+// to others on the machine, by which it knows them.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <deque>
+#include <thread>
+
+#include "base/temporary_folder.h"
+#include "engine/service_results.h"
+#include "jit/fake_compiler.h"
+#include "megalith/engine/async_engine.h"
+#include "support/models.h"
+
+namespace megalith::engine {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+class EarlyStart : public ::testing::Test {
+ protected:
+  EarlyStart() { options_.starts_early = true; }
+  ~EarlyStart() override { let_go(); }
+
+  static EngineOptions usual_options() {
+    EngineOptions options{.num_workers = 2};
+    options.decoder.max_requests = 3;
+    options.decoder.max_rows = 8;
+    options.decoder.max_seq_len = 256;
+    options.regimes = {1, 3};
+    options.prompt_rows = 16;
+    return options;
+  }
+  static Request request(int first) {
+    return {.prompt = {first, 301, 302, 303, 304, 305, 306, 307, 308, 309},
+            .max_new_tokens = 200,
+            .ignore_stop_tokens = true};
+  }
+
+  void let_go() const { file_write_atomic(go_, ""); }
+  /// What a late compiler does once it is let go.
+  std::string compiler(const std::string& late) const {
+    return "if [ \"$(nice)\" = 10 ]; then while [ ! -e " + go_ + " ]; do sleep 0.05; done; " + late +
+           "; fi; exec c++ \"$@\"";
+  }
+
+  test::TemporaryFolder folder_;
+  const std::string go_ = folder_ / "go";
+  // So that all kernels write the same.
+  const test::EnvironmentVariable products_{"MEGALITH_PRODUCTS", "f32"};
+  const std::vector<std::vector<int>> alone_ = [] {
+    Engine engine(test::kStoryteller, usual_options());
+    return std::vector{engine.generate({request(400)}).tokens[0], engine.generate({request(401)}).tokens[0]};
+  }();
+  const test::EnvironmentVariable cache_{"MEGALITH_CACHE_DIR", (folder_ / "cache").c_str()};
+  EngineOptions options_ = usual_options();
+};
+
+TEST_F(EarlyStart, HasItsOtherKernelsWhileRequestsAreAtWork) {
+  const jit::test::FakeCompiler fake(folder_.path, compiler("true"));
+  const test::EnvironmentVariable cxx("MEGALITH_CXX", fake.path);
+  Engine engine(test::kStoryteller, options_);
+  EXPECT_TRUE(engine.has_late_regimes());
+  EXPECT_EQ(engine.regimes(), (std::vector<int64_t>{8}));
+  EXPECT_EQ(engine.generate({request(400)}).tokens[0], alone_[0]);
+  {
+    ServiceResults results;
+    AsyncEngine service(engine);
+    std::deque<std::pair<RequestId, size_t>> at_work;
+    const auto end = steady_clock::now() + std::chrono::minutes(3);
+    size_t next = 0;
+    do {
+      while (at_work.size() < 5) {
+        const size_t kind = next++ % alone_.size();
+        at_work.emplace_back(service.submit(request(400 + static_cast<int>(kind)), results.sink()), kind);
+      }
+      const ServiceResults::Result result = results.wait(at_work.front().first);
+      ASSERT_EQ(result.tokens, alone_[at_work.front().second]) << "request " << next;
+      ASSERT_EQ(result.end, RequestEnd::length);
+      at_work.pop_front();
+      let_go();
+    } while (service.load().preemptions == 0 && steady_clock::now() < end);
+    EXPECT_GT(service.load().preemptions, 0u) << "none was at work, or the kernels never came";
+    for (const auto& [id, kind] : at_work) EXPECT_EQ(results.wait(id).tokens, alone_[kind]);
+  }
+  EXPECT_FALSE(engine.has_late_regimes());
+  EXPECT_EQ(engine.regimes(), (std::vector<int64_t>{1, 3, 8, 16}));
+  EXPECT_EQ(engine.generate({request(401)}).tokens[0], alone_[1]);
+}
+
+TEST_F(EarlyStart, HasThemWhileNothingIsAtWork) {
+  const jit::test::FakeCompiler fake(folder_.path, compiler("true"));
+  const test::EnvironmentVariable cxx("MEGALITH_CXX", fake.path);
+  Engine engine(test::kStoryteller, options_);
+  {
+    ServiceResults results;
+    AsyncEngine service(engine);
+    EXPECT_EQ(results.wait(service.submit(request(400), results.sink())).tokens, alone_[0]);
+    let_go();
+    // By the memory of prompts: the new kernels have none of what came before.
+    const auto end = steady_clock::now() + std::chrono::minutes(3);
+    while (service.load().pages_kept > 0 && steady_clock::now() < end) std::this_thread::sleep_for(milliseconds(50));
+    EXPECT_EQ(service.load().pages_kept, 0);
+    EXPECT_EQ(results.wait(service.submit(request(401), results.sink())).tokens, alone_[1]);
+    EXPECT_EQ(service.load().preemptions, 0u);
+  }
+  EXPECT_EQ(engine.regimes(), (std::vector<int64_t>{1, 3, 8, 16}));
+}
+
+TEST_F(EarlyStart, GoesOnAloneIfTheyCannotBeCompiled) {
+  const jit::test::FakeCompiler fake(folder_.path, compiler("exit 1"));
+  const test::EnvironmentVariable cxx("MEGALITH_CXX", fake.path);
+  Engine engine(test::kStoryteller, options_);
+  {
+    ServiceResults results;
+    AsyncEngine service(engine);
+    EXPECT_EQ(results.wait(service.submit(request(400), results.sink())).tokens, alone_[0]);
+    let_go();
+    const auto end = steady_clock::now() + std::chrono::minutes(1);
+    while (service.load().pages_kept > 0 && steady_clock::now() < end) std::this_thread::sleep_for(milliseconds(50));
+    EXPECT_EQ(results.wait(service.submit(request(401), results.sink())).tokens, alone_[1]);
+  }
+  EXPECT_FALSE(engine.has_late_regimes());
+  EXPECT_EQ(engine.regimes(), (std::vector<int64_t>{8}));
+}
+
+TEST_F(EarlyStart, DoesNotWaitForThemWhenItEnds) {
+  const jit::test::FakeCompiler fake(folder_.path, compiler("exit 1"));
+  const test::EnvironmentVariable cxx("MEGALITH_CXX", fake.path);
+  const auto begin = [&] {
+    Engine engine(test::kStoryteller, options_);
+    AsyncEngine service(engine);
+    return steady_clock::now();
+  }();
+  EXPECT_LT(steady_clock::now() - begin, std::chrono::seconds(5));
+}
+
+TEST_F(EarlyStart, HasAllAtOnceIfTheyAreInTheCache) {
+  Engine(test::kStoryteller, usual_options());
+  Engine engine(test::kStoryteller, options_);
+  EXPECT_FALSE(engine.has_late_regimes());
+  EXPECT_EQ(engine.regimes(), (std::vector<int64_t>{1, 3, 8, 16}));
+}
+
+TEST_F(EarlyStart, RefusesAtOnceWhatCannotBe) {
+  options_.regimes = {9};
+  EXPECT_THROW(Engine(test::kStoryteller, options_), UserError);
+}
+
+}  // namespace
+}  // namespace megalith::engine
