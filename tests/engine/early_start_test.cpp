@@ -2,8 +2,10 @@
 // to others on the machine, by which it knows them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <deque>
+#include <filesystem>
 #include <thread>
 
 #include "base/temporary_folder.h"
@@ -126,14 +128,30 @@ TEST_F(EarlyStart, GoesOnAloneIfTheyCannotBeCompiled) {
 }
 
 TEST_F(EarlyStart, DoesNotWaitForThemWhenItEnds) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP()
+      << "nobody knows when threads that were left behind last read the environment, which is put back behind this";
+#endif
   const jit::test::FakeCompiler fake(folder_.path, compiler("exit 1"));
   const test::EnvironmentVariable cxx("MEGALITH_CXX", fake.path);
+  const auto wait_for = [](auto is_so) {
+    for (const auto end = steady_clock::now() + std::chrono::minutes(1); !is_so() && steady_clock::now() < end;)
+      std::this_thread::sleep_for(milliseconds(20));
+  };
   const auto begin = [&] {
     Engine engine(test::kStoryteller, options_);
     AsyncEngine service(engine);
+    wait_for([&] { return fake.count(".cpp") == 4; });
     return steady_clock::now();
   }();
   EXPECT_LT(steady_clock::now() - begin, std::chrono::seconds(5));
+  // Threads that were left behind read the environment, which is put back behind this.
+  let_go();
+  wait_for([&] {
+    std::error_code none;
+    const std::filesystem::directory_iterator failed(folder_ / "cache/failed", none), end;
+    return std::count_if(failed, end, [](const auto& entry) { return file_exists(entry.path() / "log.txt"); }) == 3;
+  });
 }
 
 TEST_F(EarlyStart, HasAllAtOnceIfTheyAreInTheCache) {
