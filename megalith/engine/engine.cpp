@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <future>
-#include <iterator>
 #include <new>
 #include <span>
 #include <utility>
@@ -131,8 +130,9 @@ Engine::Engine(const std::string& folder, const EngineOptions& options) try
         "cpu "
         "takes them as they are",
         rounded.size(), folder, rounded.begin()->first, dtype_name(rounded.begin()->second), dtype_name(config_.dtype));
-  graph_ = std::make_shared<const graph::Graph>(build_decoder(config_, decoder_options_));
-  regimes_.push_back({decoder_options_, graph_});
+  regimes_.push_back(std::make_unique<Regime>(
+      Regime{decoder_options_, std::make_shared<const graph::Graph>(build_decoder(config_, decoder_options_))}));
+  base_regime_ = regimes_[0].get();
   if (!jit::is_cuda_target(options.target)) check_memory(graph(), decoder_options_, dummy_weights_);
   std::future<void> made_up;  // while kernels are compiled
   if (weights_)
@@ -142,7 +142,7 @@ Engine::Engine(const std::string& folder, const EngineOptions& options) try
   compile(options);
   if (made_up.valid()) made_up.get();
   fit_rope(0);
-  memory_.bind_states(*regimes_.back().graph, !jit::is_cuda_target(options.target));
+  memory_.bind_states(*regimes_.back()->graph, !jit::is_cuda_target(options.target));
 
   MEGALITH_CHECK(static_cast<int64_t>(stop_tokens_.size()) <= decoder_options_.max_stop_tokens,
                  "the model has {} stop tokens, at most {} are supported", stop_tokens_.size(),
@@ -153,7 +153,7 @@ Engine::Engine(const std::string& folder, const EngineOptions& options) try
 
 std::vector<int64_t> Engine::regimes() const {
   std::vector<int64_t> rows;
-  for (const Regime& regime : regimes_) rows.push_back(regime.options.max_rows);
+  for (const auto& regime : regimes_) rows.push_back(regime->options.max_rows);
   return rows;
 }
 
@@ -196,9 +196,9 @@ void Engine::compile(const EngineOptions& options) {
   // So long that one that finds its kernels in the cache has all of them.
   constexpr std::chrono::milliseconds kPatience(500);
   const auto source = std::make_shared<const RegimeSource>(
-      RegimeSource{config_, decoder_options_, graph_, options.target, num_workers_});
+      RegimeSource{config_, decoder_options_, base_regime_->graph, options.target, num_workers_});
   auto others = std::make_unique<RegimeBuild>(source, wanted_regimes(options, weight_bytes()), options.starts_early);
-  regimes_[base_].kernel =
+  regimes_[base_]->kernel =
       jit::compile(graph(), {.target = options.target, .num_workers = num_workers_, .pipeline = options.pipeline});
   others->check();
   if (options.starts_early && !others->is_ready(kPatience)) {
@@ -211,8 +211,8 @@ void Engine::compile(const EngineOptions& options) {
 }
 
 void Engine::add_regimes(std::vector<Regime> others) {
-  std::ranges::move(others, std::back_inserter(regimes_));
-  const auto rows = [](const Regime& regime) { return regime.options.max_rows; };
+  for (Regime& other : others) regimes_.push_back(std::make_unique<Regime>(std::move(other)));
+  const auto rows = [](const std::unique_ptr<Regime>& regime) { return regime->options.max_rows; };
   std::ranges::sort(regimes_, {}, rows);
   base_ = static_cast<size_t>(std::ranges::find(regimes_, decoder_options_.max_rows, rows) - regimes_.begin());
   if (jit::is_cuda_target(decoder_options_.target)) fit_regimes();
@@ -233,7 +233,7 @@ void Engine::take_in_late_regimes(std::mutex& mutex) {
     if (others.empty()) return;
     exchange(nullptr).reset();  // whose memory they need
     add_regimes(std::move(others));
-    memory_.bind_states(*regimes_.back().graph, !is_gpu);
+    memory_.bind_states(*regimes_.back()->graph, !is_gpu);
     exchange(make_machine());
     return;
   } catch (const std::exception& error) {
@@ -241,7 +241,7 @@ void Engine::take_in_late_regimes(std::mutex& mutex) {
              decoder_options_.max_rows, error.what());
   }
   if (machine_) return;
-  std::erase_if(regimes_, [&](const Regime& regime) { return regime.options.max_rows != decoder_options_.max_rows; });
+  std::erase_if(regimes_, [&](const auto& regime) { return regime->options.max_rows != decoder_options_.max_rows; });
   base_ = 0;
   exchange(make_machine());
 }
@@ -250,16 +250,16 @@ void Engine::fit_regimes() {
   while (regimes_.size() > 1) {
     std::vector<const jit::CompiledKernel*> kernels;
     std::vector<bool> named;
-    for (const Regime& regime : regimes_) {
-      kernels.push_back(&regime.kernel);
-      named.push_back(regime.is_named);
+    for (const auto& regime : regimes_) {
+      kernels.push_back(&regime->kernel);
+      named.push_back(regime->is_named);
     }
-    const std::string report = cuda_memory_report(*regimes_.back().graph, regimes_.back().options, kernels);
+    const std::string report = cuda_memory_report(*regimes_.back()->graph, regimes_.back()->options, kernels);
     if (report.empty()) return;
     const std::optional<size_t> least = regime_to_leave_out(named, base_);
     MEGALITH_CHECK(least, "[cuda] with kernels for {} tokens at a time (--regimes, --prompt-rows) {}",
                    fmt::join(regimes(), ", "), report);
-    log_info("[engine] no kernel for {} tokens at a time: with it {}", regimes_[*least].options.max_rows, report);
+    log_info("[engine] no kernel for {} tokens at a time: with it {}", regimes_[*least]->options.max_rows, report);
     regimes_.erase(regimes_.begin() + static_cast<ptrdiff_t>(*least));
     base_ -= *least < base_;
   }
@@ -272,7 +272,7 @@ void Engine::check_changes() const {
   for (size_t i = 0; i < regimes_.size(); ++i) {
     const LoadRange range = loads.range(i);
     turns.push_back(
-        {&regimes_[i].kernel.tasks, regimes_[i].kernel.schedule.layouts, loads.rows(i), range.least, range.most});
+        {&regimes_[i]->kernel.tasks, regimes_[i]->kernel.schedule.layouts, loads.rows(i), range.least, range.most});
   }
   const task::VerifyResult result = task::verify_changes(turns, change_tables());
   MEGALITH_CHECK(result.ok(), "[engine] the kernels cannot take turns: {}; --regimes 0 --prompt-rows 0 has one alone",
@@ -283,18 +283,18 @@ std::unique_ptr<RegimeMachine> Engine::make_machine() {
   const bool is_gpu = jit::is_cuda_target(decoder_options_.target);
   std::vector<RegimeMachine::Kernel> kernels(regimes_.size());
   for (size_t i = regimes_.size(); i-- > 0;) {
-    const Regime& regime = regimes_[i];
+    const Regime& regime = *regimes_[i];
     Machine* const owner = kernels.back().machine.get();
     const bool is_last = i == 0 && !has_late_regimes();
     kernels[i] = {regime.options.max_rows,
                   is_gpu ? make_cuda_machine(*regime.graph, regime.options, regime.kernel, memory_, owner)
                          : make_cpu_machine(*regime.graph, regime.kernel, memory_, is_last)};
   }
-  return std::make_unique<RegimeMachine>(std::move(kernels), base_, *regimes_.back().graph, memory_);
+  return std::make_unique<RegimeMachine>(std::move(kernels), base_, *regimes_.back()->graph, memory_);
 }
 
 int64_t Engine::prompt_passes(int64_t tokens) const {
-  return ceil_div(tokens, regimes_[is_profiled_ ? base_ : regimes_.size() - 1].options.max_rows);
+  return ceil_div(tokens, regimes_[is_profiled_ ? base_ : regimes_.size() - 1]->options.max_rows);
 }
 
 // A CPU reads some weights where they are mapped; a GPU has its copy.
@@ -307,7 +307,7 @@ void Engine::check(const std::vector<Request>& requests) const {
 }
 
 std::vector<std::string> Engine::fill_block(const std::vector<Request>& requests) {
-  batch_block_fill_requests(graph(), *regimes_.back().graph, decoder_options_, stop_tokens_, requests, memory_);
+  batch_block_fill_requests(graph(), *regimes_.back()->graph, decoder_options_, stop_tokens_, requests, memory_);
   std::vector<std::string> changed = batch_block_changes(requests);
   for (const Request& request : requests)
     if (request.cached_tokens > 0)
@@ -321,7 +321,7 @@ std::vector<std::string> Engine::fill_block(const std::vector<Request>& requests
 
 // Tables stay as they are while requests come, so they are those for the longest, as in vLLM.
 std::vector<std::string> Engine::clear_block() {
-  batch_block_clear(*regimes_.back().graph, decoder_options_, stop_tokens_, memory_);
+  batch_block_clear(*regimes_.back()->graph, decoder_options_, stop_tokens_, memory_);
   std::vector<std::string> changed = batch_block_tensors();
   for (std::string& table : fit_rope(decoder_options_.max_seq_len)) changed.push_back(std::move(table));
   return changed;

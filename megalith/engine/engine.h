@@ -119,12 +119,12 @@ class Engine {
   const ModelConfig& config() const { return config_; }
   const DecoderOptions& decoder_options() const { return decoder_options_; }
   /// Those of the kernel of decoder_options().max_rows tokens at a time, which holds every sequence.
-  const graph::Graph& graph() const { return *graph_; }
-  const jit::CompiledKernel& kernel() const { return regimes_[base_].kernel; }
+  const graph::Graph& graph() const { return *base_regime_->graph; }
+  const jit::CompiledKernel& kernel() const { return base_regime_->kernel; }
   /// Tokens at a time of each kernel, ascending.
   std::vector<int64_t> regimes() const;
   /// Tokens at a time of the kernel for prompts; 0: there is none.
-  int64_t prompt_rows() const { return base_ + 1 < regimes_.size() ? regimes_.back().options.max_rows : 0; }
+  int64_t prompt_rows() const { return base_ + 1 < regimes_.size() ? regimes_.back()->options.max_rows : 0; }
   /// Passes over the weights that `tokens` tokens of prompts take.
   int64_t prompt_passes(int64_t tokens) const;
   /// Of one that started early: whether there are other kernels to come. Not while an AsyncEngine has it.
@@ -187,9 +187,9 @@ class Engine {
   DecoderOptions decoder_options_;
   int num_workers_;
   std::optional<Weights> weights_;
-  std::shared_ptr<const graph::Graph> graph_;  // of the kernel that holds every sequence
-  std::vector<Regime> regimes_;                // by max_rows, ascending
-  size_t base_ = 0;                            // that kernel
+  std::vector<std::unique_ptr<Regime>> regimes_;  // by max_rows, ascending
+  size_t base_ = 0;                               // the one that holds every sequence
+  const Regime* base_regime_ = nullptr;           // the same, also while others are taken in
   std::unique_ptr<RegimeBuild> late_;
   bool is_profiled_ = false;
   MemoryMap memory_;

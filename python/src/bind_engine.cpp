@@ -172,6 +172,7 @@ void bind_engine(nb::module_& module) {
             options.num_workers = num_workers == 0 && serves ? engine::default_service_workers(target) : num_workers;
             options.dummy_weights = dummy;
             options.end_token = end_token;
+            options.starts_early = serves;
             options.decoder.max_seq_len = max_seq_len;
             options.decoder.max_requests = max_batch == 0 && serves ? engine::default_service_batch(target) : max_batch;
             options.decoder.max_rows = max_batched_tokens;
@@ -185,7 +186,9 @@ void bind_engine(nb::module_& module) {
           "folder"_a, nb::kw_only(), "target"_a, "num_workers"_a, "max_seq_len"_a, "max_batch"_a,
           "max_batched_tokens"_a, "draft_tokens"_a, "draft_model"_a, "page_size"_a, "quant_columns"_a, "dummy"_a,
           "end_token"_a = nb::none(), "serves"_a = false,
-          "`serves`: it is for an AsyncEngine, and numbers of workers and requests that are 0 are chosen for that.")
+          "`serves`: it is for an AsyncEngine, numbers of workers and requests that are 0 are chosen for that, and it "
+          "is "
+          "there as soon as one kernel of several is compiled.")
       .def("logits", &logits, "prompt"_a, "address"_a,
            "Copies the logits behind a prompt, f32 [vocab_size], to memory.")
       .def_prop_ro("stop_tokens", &Engine::stop_tokens, "Ids of the tokens that end a text.")
