@@ -6,6 +6,7 @@
 #include <chrono>
 #include <deque>
 #include <filesystem>
+#include <memory>
 #include <thread>
 
 #include "base/temporary_folder.h"
@@ -45,6 +46,20 @@ class EarlyStart : public ::testing::Test {
   std::string compiler(const std::string& late) const {
     return "if [ \"$(nice)\" = 10 ]; then while [ ! -e " + go_ + " ]; do sleep 0.05; done; " + late +
            "; fi; exec c++ \"$@\"";
+  }
+
+  /// One request with the first kernel, and another when the service has seen what became of the others: it keeps no page of
+  /// what came before.
+  void ask_before_and_after(AsyncEngine& service) const {
+    ServiceResults results;
+    EXPECT_EQ(results.wait(service.submit(request(400), results.sink())).tokens, alone_[0]);
+    EXPECT_GT(service.load().pages_kept, 0);
+    let_go();
+    const auto end = steady_clock::now() + std::chrono::minutes(3);
+    while (service.load().pages_kept > 0 && steady_clock::now() < end) std::this_thread::sleep_for(milliseconds(50));
+    EXPECT_EQ(service.load().pages_kept, 0);
+    EXPECT_EQ(results.wait(service.submit(request(401), results.sink())).tokens, alone_[1]);
+    EXPECT_EQ(service.load().preemptions, 0u);
   }
 
   test::TemporaryFolder folder_;
@@ -95,18 +110,7 @@ TEST_F(EarlyStart, HasThemWhileNothingIsAtWork) {
   const jit::test::FakeCompiler fake(folder_.path, compiler("true"));
   const test::EnvironmentVariable cxx("MEGALITH_CXX", fake.path);
   Engine engine(test::kStoryteller, options_);
-  {
-    ServiceResults results;
-    AsyncEngine service(engine);
-    EXPECT_EQ(results.wait(service.submit(request(400), results.sink())).tokens, alone_[0]);
-    let_go();
-    // By the memory of prompts: the new kernels have none of what came before.
-    const auto end = steady_clock::now() + std::chrono::minutes(3);
-    while (service.load().pages_kept > 0 && steady_clock::now() < end) std::this_thread::sleep_for(milliseconds(50));
-    EXPECT_EQ(service.load().pages_kept, 0);
-    EXPECT_EQ(results.wait(service.submit(request(401), results.sink())).tokens, alone_[1]);
-    EXPECT_EQ(service.load().preemptions, 0u);
-  }
+  ask_before_and_after(*std::make_unique<AsyncEngine>(engine));
   EXPECT_EQ(engine.regimes(), (std::vector<int64_t>{1, 3, 8, 16}));
 }
 
@@ -114,15 +118,7 @@ TEST_F(EarlyStart, GoesOnAloneIfTheyCannotBeCompiled) {
   const jit::test::FakeCompiler fake(folder_.path, compiler("exit 1"));
   const test::EnvironmentVariable cxx("MEGALITH_CXX", fake.path);
   Engine engine(test::kStoryteller, options_);
-  {
-    ServiceResults results;
-    AsyncEngine service(engine);
-    EXPECT_EQ(results.wait(service.submit(request(400), results.sink())).tokens, alone_[0]);
-    let_go();
-    const auto end = steady_clock::now() + std::chrono::minutes(1);
-    while (service.load().pages_kept > 0 && steady_clock::now() < end) std::this_thread::sleep_for(milliseconds(50));
-    EXPECT_EQ(results.wait(service.submit(request(401), results.sink())).tokens, alone_[1]);
-  }
+  ask_before_and_after(*std::make_unique<AsyncEngine>(engine));
   EXPECT_FALSE(engine.has_late_regimes());
   EXPECT_EQ(engine.regimes(), (std::vector<int64_t>{8}));
 }

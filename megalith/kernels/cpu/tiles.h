@@ -138,7 +138,7 @@ constexpr i64 block_rows(i64 count) { return count > kRows ? kBlock : kRows; }
 /// Packs `count` rows: block after block, in each of them 32 columns after 32 columns, the rows side by side. What a
 /// tile has beyond rows and columns is zeros. value(r) gives a function of the column. ask(r, k) asks for what column k
 /// of a row and the 31 behind it are made of: a row or two ahead of it, since hardware that looks ahead begins anew with
-/// every page, and rows are often as long as that. Of a prompt of 512 tokens that saves a sixth of what comes before products.
+/// every page, and rows are often as long as that. Of 512 tokens of Qwen3-0.6B that saves an eighth of what these operators take beside their products.
 template <class Ask, class Value>
 MEGALITH_INLINE inline void pack_rows(bf16* packed, i64 count, i64 columns, Ask ask, Value value) {
   constexpr i64 kAhead = 2;
