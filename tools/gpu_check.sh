@@ -136,10 +136,16 @@ step_torch() {
     --budget $((limit > 60 ? limit - 30 : limit)) "${arguments[@]}"
 }
 
-# Some of the operators, and a few tokens of a whole model; the watchdog knows nothing of how slow this is. racecheck is
-# given kernels in which each thread arrives at barriers itself.
+# Some of the operators, a few tokens of a whole model, and prompts: of 256 tokens at a time, and of 512, where two workers
+# share the products of a matrix with enough columns. The watchdog knows nothing of how slow this is. racecheck is given
+# kernels in which each thread arrives at barriers itself.
 step_sanitize() {
-  local tool checked
+  local tool checked prompt=("$megalith" bench --target cuda --regimes 0 --prompt-rows 0 --max-batch 1 -n 0 -r 1)
+  if [ -z "$dry" ]; then
+    mkdir -p "$work/partners"
+    sed 's/"intermediate_size": [0-9]*/"intermediate_size": 2048/; s/"num_hidden_layers": [0-9]*/"num_hidden_layers": 2/' \
+      "$root/models/storyteller/config.json" >"$work/partners/config.json"
+  fi
   for tool in memcheck racecheck; do
     checked=(env MEGALITH_WATCHDOG_MS=0 "MEGALITH_RACECHECK=$([ $tool != racecheck ] || echo 1)" "$sanitizer"
       --tool "$tool" --error-exitcode 9)
@@ -147,6 +153,8 @@ step_sanitize() {
       -p "Once upon a time" -n 4 --temp 0 --ignore-eos
     run "${tool}_64_texts" 60 "${checked[@]}" "$megalith" bench "$root/models/storyteller" --target cuda --max-batch 64 -b 64 \
       -p 0 -n 2 -r 1
+    run "${tool}_prompt" 60 "${checked[@]}" "${prompt[@]}" "$root/models/storyteller" -b 256 -p 256
+    run "${tool}_partners" 60 "${checked[@]}" "${prompt[@]}" "$work/partners" --load-format dummy -b 512 -c 600 -p 512
     run "${tool}_operators" 60 "${checked[@]}" "$test_cuda" --gtest_filter='Part/CudaOperators.*/0'
   done
 }

@@ -153,6 +153,8 @@ inline void copy_begin(void* to, const void* from, u32 bytes, Barrier* full) {
 inline void pieces_begin(u32, Barrier*) {}
 inline void piece_begin(void*, const void*, u32, Barrier*) {}
 inline void pieces_end(Barrier*) {}
+inline uint4 load_quad(const void*) { return {}; }
+inline void store_shared(u32, uint4) {}
 inline void fence_writes_before_copies() {}
 inline void fence_reads_before_copies() {}
 inline void bytes_will_come(u32, Barrier*) {}

@@ -35,6 +35,7 @@ class ActivationRing {
   /// The next slot, once it is there. All of them, in order.
   void take() {
     while (!all_of_warp(barrier_passed(&activation_ring.full[slot_], parity_))) {}
+    if (kLanesCopyActivations) fence_writes_before_multiply();
     taken_ = shared_address(activation_slot(slot_, kSlotBlockBytes));
     next_activation_slot(slot_, parity_);
   }

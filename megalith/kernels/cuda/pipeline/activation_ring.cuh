@@ -14,6 +14,11 @@ namespace megalith::kernels {
 inline constexpr bool kHasActivationRing = stream::wide_parts(kWorkerConfig.stream_rows) == 1;
 inline constexpr u32 kActivationSlots = stream::activation_slots(kScaleBytes > 0), kSlotBlocks = stream::kSlotBlocks;
 
+/// In kernels for racecheck lanes load and store, since that takes a copy by no map for a write of the thread that asks for it,
+/// and what cp.async brought for under way when a partner writes there.
+inline constexpr bool kLanesCopyActivations = kEveryThreadArrives;
+inline constexpr u32 kActivationLanes = kLanesCopyActivations ? kWarpLanes : kCopyLanes;
+
 /// What a task wants, `turns` times: `slots` slots of kSlotBlocks blocks, which are `stride` bytes apart, of each block the
 /// first `bytes`; of those past `last` that one again.
 struct ActivationRequest {
@@ -31,7 +36,7 @@ __shared__ ActivationRingState activation_ring;
 /// Before the first task, by one thread.
 inline void make_activation_ring() {
   for (u32 i = 0; i < kActivationSlots; ++i) {
-    barrier_init(&activation_ring.full[i], kCopyLanes);
+    barrier_init(&activation_ring.full[i], kActivationLanes);
     barrier_init(&activation_ring.empty[i], kWarps * kArrivalsOfWarp);
   }
   activation_ring.slot = activation_ring.parity = 0;
@@ -45,9 +50,13 @@ inline void next_activation_slot(u32& slot, u32& parity) {
 constexpr u32 activation_block_bytes(u32 in_memory) { return static_cast<u32>(stream::slot_rows(in_memory / 64)) * 64; }
 inline u8* activation_slot(u32 slot, u32 block_bytes) { return shared_area() + slot * kSlotBlocks * block_bytes; }
 
+inline void copy_by_lanes(u8* to, const u8* from, u32 bytes) {
+  for (u32 at = static_cast<u32>(lane()) * 16; at < bytes; at += kWarpLanes * 16)
+    store_shared(shared_address(to) + at, load_quad(from + at));
+}
 /// By the warp that copies, what a task has asked for; `slot` and `parity`: of the next one.
 inline void copy_activations(u32& slot, u32& parity) {
-  if (lane() >= static_cast<int>(kCopyLanes)) return;
+  if (lane() >= static_cast<int>(kActivationLanes)) return;
   const ActivationRequest request = activation_ring.request;
   const u32 in_slot = activation_block_bytes(request.stride);
   fence_writes_before_copies();
@@ -55,13 +64,21 @@ inline void copy_activations(u32& slot, u32& parity) {
     for (int i = 0; i < request.slots; ++i) {
       barrier_wait(&activation_ring.empty[slot], parity ^ 1);
       Barrier* const full = &activation_ring.full[slot];
-      pieces_begin(kSlotBlocks * request.bytes, full);
+      if (!kLanesCopyActivations) pieces_begin(kSlotBlocks * request.bytes, full);
 #pragma unroll
-      for (int block = 0; block < static_cast<int>(kSlotBlocks); ++block)
-        piece_begin(activation_slot(slot, in_slot) + static_cast<u32>(block) * in_slot,
-                    request.from + i64(min(i * static_cast<int>(kSlotBlocks) + block, request.last)) * request.stride,
-                    request.bytes, full);
-      pieces_end(full);
+      for (int block = 0; block < static_cast<int>(kSlotBlocks); ++block) {
+        u8* const to = activation_slot(slot, in_slot) + static_cast<u32>(block) * in_slot;
+        const u8* const from =
+            request.from + i64(min(i * static_cast<int>(kSlotBlocks) + block, request.last)) * request.stride;
+        if (kLanesCopyActivations)
+          copy_by_lanes(to, from, request.bytes);
+        else
+          piece_begin(to, from, request.bytes, full);
+      }
+      if (kLanesCopyActivations)
+        barrier_arrive(full);
+      else
+        pieces_end(full);
       next_activation_slot(slot, parity);
     }
 }
