@@ -7,7 +7,9 @@
 #include <functional>
 #include <set>
 
+#include "megalith/base/dtype.h"
 #include "megalith/base/error.h"
+#include "megalith/base/hash.h"
 #include "megalith/base/json_quote.h"
 #include "megalith/base/options.h"
 #include "megalith/codegen/arguments.h"
@@ -194,7 +196,8 @@ void take_scratch_into_area(EmittedSource& source) {
   source.area_bytes = (source.area_bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-std::string kernel_info(const Dialect& dialect, const EmittedSource& source, const std::vector<std::string>& names) {
+std::string kernel_info(const Dialect& dialect, const EmittedSource& source, const std::vector<std::string>& names,
+                        const std::vector<graph::LoweredKernel>& kernels) {
   std::vector<std::string> checks;  // of each body [what, value] for each
   for (const std::vector<CheckText>& of_body : source.checks) {
     std::vector<std::string> texts;
@@ -205,10 +208,11 @@ std::string kernel_info(const Dialect& dialect, const EmittedSource& source, con
   return fmt::format(
       "{{\"version\": \"" MEGALITH_VERSION
       "\", \"target\": \"{}\", \"scratch_bytes\": {}, \"area_bytes\": {}, \"stream_rows\": {}, {}\"bodies\": [{}], "
-      "\"checks\": [{}]}}",
+      "\"operands\": \"{}\", \"checks\": [{}]}}",
       dialect.target, source.scratch_bytes, source.area_bytes, source.stream_rows,
       source.scale_bytes > 0 ? fmt::format("\"scale_bytes\": {}, ", source.scale_bytes) : "",
-      names.empty() ? "" : fmt::format("\"{}\"", fmt::join(names, "\", \"")), fmt::join(checks, ", "));
+      names.empty() ? "" : fmt::format("\"{}\"", fmt::join(names, "\", \"")), operands_hash(kernels),
+      fmt::join(checks, ", "));
 }
 
 // A frame that is too large is an error; compilers name the warning, which has its size from a flag, each in its way.
@@ -363,7 +367,7 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
   result.text += "\n" + bodies + write_run_task(kernels, dialect.worker);
   if (dialect.worker == Level::block) result.text += write_look_ahead(kernels);
   result.text += "\n}  // namespace megalith::kernels\n";
-  const std::string info = kernel_info(dialect, result, names);
+  const std::string info = kernel_info(dialect, result, names, kernels);
   if (dialect.worker == Level::thread)
     result.text += fmt::format(
         "{}\nextern \"C\" [[gnu::visibility(\"default\")]] const char megalith_kernel_info[] =\n"
@@ -391,6 +395,17 @@ EmittedSource emit_cuda(const std::vector<graph::LoweredKernel>& kernels, const 
 EmittedSource emit(const std::string& target, const std::vector<graph::LoweredKernel>& kernels,
                    const std::string& title, const graph::WorkerSchedule& worker) {
   return target == "cuda" ? emit_cuda(kernels, title, worker) : emit_cpu(kernels, title);
+}
+
+std::string operands_hash(const std::vector<graph::LoweredKernel>& kernels) {
+  std::string text;
+  for (const graph::LoweredKernel& kernel : kernels) {
+    const graph::BodyQuery query = graph::body_query(kernel);
+    text += kernel.name + (query.int8 ? " int8\n" : "\n");
+    for (const auto& [operand, dtype] : query.dtypes) text += fmt::format("{} {}\n", operand, dtype_name(dtype));
+    for (const auto& [size, value] : query.sizes) text += fmt::format("{} {}\n", size, value);
+  }
+  return hash_hex(text);
 }
 
 std::string source_info(const std::string& source) {

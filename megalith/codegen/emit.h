@@ -24,7 +24,7 @@ struct EmittedSource {
 
 /// The source exports
 ///   extern "C" void megalith_worker(const megalith::runtime::Launch* launch, unsigned worker);
-///   extern "C" const char megalith_kernel_info[];   // JSON: version, bodies' names, scratch_bytes, checks
+///   extern "C" const char megalith_kernel_info[];   // JSON: version, bodies' names, operands, scratch_bytes, checks
 /// `title` (the graph's name, sizes, anything for the reader) goes into the comment at the top.
 /// Every kernel needs a body: UserError naming an opaque one without a hand-tuned body for the CPU.
 EmittedSource emit_cpu(const std::vector<graph::LoweredKernel>& kernels, const std::string& title);
@@ -39,6 +39,10 @@ EmittedSource emit_cuda(const std::vector<graph::LoweredKernel>& kernels, const 
 /// emit_cpu or emit_cuda, by the target's name.
 EmittedSource emit(const std::string& target, const std::vector<graph::LoweredKernel>& kernels,
                    const std::string& title, const graph::WorkerSchedule& worker = {});
+
+/// What bodies are written for: their names in order, and of each the dtypes of its operands and its sizes, as 32 hexadecimal
+/// digits. megalith_kernel_info has it as "operands".
+std::string operands_hash(const std::vector<graph::LoweredKernel>& kernels);
 
 /// The JSON at the end of a source for CUDA.
 std::string source_info(const std::string& source);

@@ -105,6 +105,10 @@ void take_info(CompiledKernel& kernel, const std::string& kernel_info) {
     kernel.area_bytes = number("area_bytes");
     kernel.stream_rows = number("stream_rows");
     if (info.contains("scale_bytes")) kernel.scale_bytes = number("scale_bytes");
+    MEGALITH_CHECK(
+        kernel.operands.empty() || info.at("operands").get<std::string>() == kernel.operands,
+        "[jit] the kernel that MEGALITH_OVERRIDE brings was written for other operands than this graph's: take one "
+        "that was compiled with the same model and options");
     for (const auto& of_body : info.value("checks", nlohmann::json::array())) {
       std::vector<codegen::CheckText>& texts = kernel.checks.emplace_back();
       for (const auto& text : of_body) texts.push_back({text.at(0).get<std::string>(), text.at(1).get<std::string>()});
@@ -176,6 +180,7 @@ void make_plan(Pipeline& pipeline, const graph::Graph& graph, const CompileOptio
       [&](const std::vector<graph::LoweredKernel>& k) {
         if (is_scheduled_by_hand) codegen::check_schedules(family, k);
       });
+  kernel.operands = codegen::operands_hash(kernels);
   kernel.source = pipeline.stage(
       {"emit", is_cuda_target(options.target) ? "kernel.cu" : "kernel.cpp"},
       [&] { return codegen::emit(family, kernels, graph.name(), kernel.schedule.worker).text; },

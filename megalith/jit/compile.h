@@ -33,6 +33,7 @@ struct CompiledKernel {
   std::vector<int> kernel_of_node;  // per node the case of the generated switch that runs its tasks
   task::TaskGraph tasks;
   std::string source;
+  std::string operands;       // codegen::operands_hash(), "" if the plan was in the cache
   int64_t scratch_bytes = 0;  // per worker
   int64_t area_bytes = 0;     // of shared memory, per worker (GPU)
   int64_t stream_rows = 0;    // of activations, at most, that are multiplied with weights from a stream (GPU)

@@ -381,6 +381,25 @@ TEST_F(PlanInCache, OfGraphsWhoseNamesLookAlikeAreApart) {
 
 // ---- what a kernel says of itself --------------------------------------------------------------------
 
+TEST(KernelInfo, OfAKernelForOtherOperandsIsTheUsersError) {
+  const TemporaryFolder folder;
+  const auto compile_from = [&](const graph::Graph& graph, const std::string& dump, const std::string& edited) {
+    compile(graph, {.num_workers = 2, .pipeline = {.dump_directory = dump, .override_directory = edited}});
+  };
+  const graph::Graph graph = sum_graph(64);
+  compile_from(graph, folder.path, "");
+  for (const std::string file : {"kernel.cpp", "kernel.so"}) {
+    const TemporaryFolder edited;
+    file_write_atomic(edited / file, file_read(folder / graph.name() + "/" + file));
+    compile_from(graph, "", edited.path);
+    for (const graph::Graph& other : {sum_graph(64, DType::bf16), sum_graph(128)})
+      EXPECT_EQ(message_of<UserError>([&] { compile_from(other, "", edited.path); }),
+                "[jit] the kernel that MEGALITH_OVERRIDE brings was written for other operands than this graph's: take "
+                "one that was compiled with the same model and options")
+          << file;
+  }
+}
+
 TEST(KernelInfo, ThatWasEditedIsTheUsersError) {
   const TemporaryFolder folder;
   auto with_info = [&](const std::string& info) {
