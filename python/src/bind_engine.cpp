@@ -186,9 +186,8 @@ void bind_engine(nb::module_& module) {
           "folder"_a, nb::kw_only(), "target"_a, "num_workers"_a, "max_seq_len"_a, "max_batch"_a,
           "max_batched_tokens"_a, "draft_tokens"_a, "draft_model"_a, "page_size"_a, "quant_columns"_a, "dummy"_a,
           "end_token"_a = nb::none(), "serves"_a = false,
-          "`serves`: it is for an AsyncEngine. Numbers of workers and requests that are 0 are chosen for that, and it "
-          "is "
-          "ready when one of several kernels is compiled.")
+          "`serves`: it is for an AsyncEngine. Numbers of workers and requests that are 0 are chosen for that, and one "
+          "compiled kernel of several makes it ready.")
       .def("logits", &logits, "prompt"_a, "address"_a,
            "Copies the logits behind a prompt, f32 [vocab_size], to memory.")
       .def_prop_ro("stop_tokens", &Engine::stop_tokens, "Ids of the tokens that end a text.")
