@@ -51,8 +51,15 @@ std::string source_info(const std::string& source);
 /// full or little.
 bool optimizes_fully();
 
-/// The flags that the source is written for, beside --gpu-architecture: as cpu_compile_flags() says.
-std::vector<std::string> cuda_compile_flags(const std::string& architecture);
+/// How far a kernel is optimised, which changes no bit of what it works out.
+enum class Effort {
+  chosen,  // as MEGALITH_OPTIMIZE says
+  quick,   // little, so that it is there soon
+};
+
+/// The flags that the source is written for, beside --gpu-architecture: as cpu_compile_flags() says. Those of
+/// Effort::quick want NVRTC 13.
+std::vector<std::string> cuda_compile_flags(const std::string& architecture, Effort effort = Effort::chosen);
 
 /// The largest frame that a function of a kernel for a CPU may have: workers' stacks are small (runtime/worker_thread.h).
 /// Larger ones, and arrays whose size is only known when it runs, are errors of the compiler.

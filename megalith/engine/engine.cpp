@@ -197,13 +197,21 @@ void Engine::compile(const EngineOptions& options) {
   constexpr std::chrono::milliseconds kPatience(500);
   const auto source = std::make_shared<const RegimeSource>(
       RegimeSource{config_, decoder_options_, base_regime_->graph, options.target, num_workers_});
-  auto others = std::make_unique<RegimeBuild>(source, wanted_regimes(options, weight_bytes()), options.starts_early);
+  const std::vector<WantedRegime> wanted = wanted_regimes(options, weight_bytes());
+  auto others = std::make_unique<RegimeBuild>(source, wanted, options.starts_early);
+  // Taking in its successor stops the model, which taking in others does in any case.
+  const bool is_hasty = options.starts_early && !wanted.empty();
   regimes_[base_]->kernel =
-      jit::compile(graph(), {.target = options.target, .num_workers = num_workers_, .pipeline = options.pipeline});
+      jit::compile(graph(), {.target = options.target,
+                             .num_workers = num_workers_,
+                             .effort = is_hasty ? codegen::Effort::quick : codegen::Effort::chosen,
+                             .pipeline = options.pipeline});
+  const bool is_quick = regimes_[base_]->kernel.is_quick;
+  if (is_quick) others->add_base();
   others->check();
-  if (options.starts_early && !others->is_ready(kPatience)) {
-    log_info("[engine] {} tokens at a time, until kernels for {} are compiled", decoder_options_.max_rows,
-             fmt::join(others->rows(), ", "));
+  if (options.starts_early && (is_quick || !others->is_ready(kPatience))) {
+    log_info("[engine] {} tokens at a time{}, until kernels for {} are compiled", decoder_options_.max_rows,
+             is_quick ? ", by a kernel that was compiled quickly" : "", fmt::join(others->rows(), ", "));
     late_ = std::move(others);
   } else {
     add_regimes(others->take());
@@ -211,7 +219,11 @@ void Engine::compile(const EngineOptions& options) {
 }
 
 void Engine::add_regimes(std::vector<Regime> others) {
-  for (Regime& other : others) regimes_.push_back(std::make_unique<Regime>(std::move(other)));
+  for (Regime& other : others)
+    if (other.graph == base_regime_->graph)
+      regimes_[base_]->kernel = std::move(other.kernel);
+    else
+      regimes_.push_back(std::make_unique<Regime>(std::move(other)));
   const auto rows = [](const std::unique_ptr<Regime>& regime) { return regime->options.max_rows; };
   std::ranges::sort(regimes_, {}, rows);
   base_ = static_cast<size_t>(std::ranges::find(regimes_, decoder_options_.max_rows, rows) - regimes_.begin());

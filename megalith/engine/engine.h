@@ -43,8 +43,9 @@ struct EngineOptions {
   // another order. Nothing: chosen.
   std::optional<std::vector<int64_t>> regimes = {};  // those of fewer tokens; empty: none
   std::optional<int64_t> prompt_rows = {};           // one of more, for prompts; 0: none
-  // Ready when the kernel that holds every sequence is compiled, if the others take longer: an AsyncEngine takes those in
-  // when they are there. Which of them works on a token then depends on when it comes.
+  // Ready when the kernel that holds every sequence is compiled, if the others take longer, and that one quickly
+  // (codegen::Effort): an AsyncEngine takes those in when they are there, and that one as it is chosen. Which of them works
+  // on a token then depends on when it comes.
   bool starts_early = false;
   std::optional<int> end_token = {};  // ends one if neither config.json nor generation_config.json names an end
   jit::PipelineOptions pipeline = jit::PipelineOptions::from_environment();
@@ -118,7 +119,8 @@ class Engine {
 
   const ModelConfig& config() const { return config_; }
   const DecoderOptions& decoder_options() const { return decoder_options_; }
-  /// Those of the kernel of decoder_options().max_rows tokens at a time, which holds every sequence.
+  /// Those of the kernel of decoder_options().max_rows tokens at a time, which holds every sequence. Of one that started early,
+  /// the kernel not while an AsyncEngine has it.
   const graph::Graph& graph() const { return *base_regime_->graph; }
   const jit::CompiledKernel& kernel() const { return base_regime_->kernel; }
   /// Tokens at a time of each kernel, ascending.

@@ -19,6 +19,7 @@ namespace {
 
 // Without its kernel. Nothing if it cannot share the others' memory, and nobody insists on it.
 std::optional<Regime> prepare(const RegimeSource& source, const WantedRegime& wanted) {
+  if (wanted.rows == source.options.max_rows) return Regime{.options = source.options, .graph = source.base};
   Regime regime{.options = source.options, .graph = nullptr, .is_named = wanted.option != nullptr};
   regime.options.max_rows = wanted.rows;
   regime.options = regime.options.resolved(source.config);
@@ -45,38 +46,41 @@ void give_way() {
 }  // namespace
 
 RegimeBuild::RegimeBuild(std::shared_ptr<const RegimeSource> source, const std::vector<WantedRegime>& wanted,
-                         bool gives_way) {
-  for (const WantedRegime& one : wanted) {
-    rows_.push_back(one.rows);
-    // The thread that compiles may outlive all of this, so it owns what it works on.
-    struct Work {
-      std::shared_ptr<const RegimeSource> source;
-      WantedRegime wanted;
-      bool gives_way;
-      std::promise<bool> is_shared;
-      std::optional<Regime> made;
-    };
-    const auto work = std::make_shared<Work>(Work{source, one, gives_way, {}, {}});
-    ones_.push_back({work->is_shared.get_future(), {}});
-    ones_.back().made = std::async(std::launch::async, [this, work] {
-      jit::call_patiently(
-          fmt::format("the kernel for {} tokens at a time", work->wanted.rows),
-          [work] {
-            if (work->gives_way) give_way();
-            try {
-              work->made = prepare(*work->source, work->wanted);
-            } catch (...) { return work->is_shared.set_exception(std::current_exception()); }
-            work->is_shared.set_value(work->made.has_value());
-            // Artifacts that somebody looks at, or brings, are those of the kernel that holds every sequence.
-            if (work->made)
-              work->made->kernel = jit::compile(
-                  *work->made->graph,
-                  {.target = work->source->target, .num_workers = work->source->num_workers, .pipeline = {}});
-          },
-          {.is_over = &is_over_});
-      return std::move(work->made);
-    });
-  }
+                         bool gives_way)
+    : source_(std::move(source)), gives_way_(gives_way) {
+  for (const WantedRegime& one : wanted) add(one);
+}
+
+void RegimeBuild::add(const WantedRegime& wanted) {
+  rows_.push_back(wanted.rows);
+  // The thread that compiles may outlive all of this, so it owns what it works on.
+  struct Work {
+    std::shared_ptr<const RegimeSource> source;
+    WantedRegime wanted;
+    bool gives_way;
+    std::promise<bool> is_shared;
+    std::optional<Regime> made;
+  };
+  const auto work = std::make_shared<Work>(Work{source_, wanted, gives_way_, {}, {}});
+  ones_.push_back({work->is_shared.get_future(), {}});
+  ones_.back().made = std::async(std::launch::async, [this, work] {
+    jit::call_patiently(
+        fmt::format("the kernel for {} tokens at a time", work->wanted.rows),
+        [work] {
+          if (work->gives_way) give_way();
+          try {
+            work->made = prepare(*work->source, work->wanted);
+          } catch (...) { return work->is_shared.set_exception(std::current_exception()); }
+          work->is_shared.set_value(work->made.has_value());
+          // Artifacts that somebody looks at, or brings, are those of the kernel that holds every sequence.
+          if (work->made)
+            work->made->kernel = jit::compile(
+                *work->made->graph,
+                {.target = work->source->target, .num_workers = work->source->num_workers, .pipeline = {}});
+        },
+        {.is_over = &is_over_});
+    return std::move(work->made);
+  });
 }
 
 RegimeBuild::~RegimeBuild() { is_over_.store(true); }

@@ -44,6 +44,8 @@ class RegimeBuild {
  public:
   /// Begins at once, a thread for each. `gives_way`: to whatever else wants the cores.
   RegimeBuild(std::shared_ptr<const RegimeSource> source, const std::vector<WantedRegime>& wanted, bool gives_way);
+  /// And the one that holds every sequence, as it is chosen, where the engine has one that was compiled quickly.
+  void add_base() { add({source_->options.max_rows, nullptr}); }
   /// What is not ready is given up: a compiler that cannot be ended goes on by itself.
   ~RegimeBuild();
   RegimeBuild(const RegimeBuild&) = delete;
@@ -59,11 +61,15 @@ class RegimeBuild {
   const std::vector<int64_t>& rows() const { return rows_; }
 
  private:
+  void add(const WantedRegime& wanted);
+
   struct One {
     std::future<bool> is_shared;  // whether it can share their memory
     std::future<std::optional<Regime>> made;
   };
 
+  const std::shared_ptr<const RegimeSource> source_;
+  const bool gives_way_;
   std::vector<int64_t> rows_;
   std::atomic<bool> is_over_{false};
   std::vector<One> ones_;

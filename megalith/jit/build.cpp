@@ -31,7 +31,7 @@ struct CacheUnusable : SystemError {
 
 std::vector<std::string> flags_of(const BuildRequest& request, const Compiler& compiler) {
   std::vector<std::string> flags = request.flags;
-  for (const std::string& flag : common_flags(compiler)) flags.push_back(flag);
+  for (const std::string& flag : common_flags(compiler, request.effort)) flags.push_back(flag);
   return flags;
 }
 
@@ -215,6 +215,13 @@ Build build_in(const KernelCache& cache, const BuildRequest& request, const Comp
 
 std::string build_key(const BuildRequest& request, const KernelCache& cache) {
   return key_of(request, compiler_find(cache));
+}
+
+BuildRequest without_haste(BuildRequest request, const KernelCache& cache) {
+  BuildRequest chosen = request;
+  chosen.effort = codegen::Effort::chosen;
+  const std::string key = build_key(chosen, cache);
+  return key == build_key(request, cache) || cache.find(key) ? chosen : request;
 }
 
 Build build_shared_object(const BuildRequest& request, const KernelCache& cache) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "megalith/codegen/emit.h"
 #include "megalith/jit/cache.h"
 #include "megalith/jit/compiler.h"
 #include "megalith/jit/library.h"
@@ -24,7 +25,8 @@ struct BuildRequest {
   std::string name;                                  // for messages and for the reader of command.txt
   std::string source;                                // of kernel.cpp
   std::vector<SourceFile> more = {};                 // further units, compiled in parallel and linked with kernel.cpp
-  std::vector<std::string> flags = default_flags();  // -march=native, warnings and sanitizers come on top
+  std::vector<std::string> flags = default_flags();  // common_flags() come on top
+  codegen::Effort effort = codegen::Effort::chosen;
 };
 
 struct Build {
@@ -42,6 +44,9 @@ Build build_shared_object(const BuildRequest& request, const KernelCache& cache 
 /// The same as the stage "assemble" of `pipeline`, with the artifact kernel.so, which may be overridden too.
 Build build_shared_object(Pipeline& pipeline, const BuildRequest& request,
                           const KernelCache& cache = KernelCache::from_environment());
+
+/// The same request, or if it says Effort::quick and the cache has what is chosen, a request for that.
+BuildRequest without_haste(BuildRequest request, const KernelCache& cache);
 
 /// The cache key of a request on this machine: sources, compiler, flags, CPU, Megalith's version.
 std::string build_key(const BuildRequest& request, const KernelCache& cache = KernelCache::from_environment());

@@ -238,12 +238,19 @@ CompiledKernel compile(const graph::Graph& graph, const CompileOptions& given) {
     make_plan(pipeline, graph, options, measured, kernel);
     if (!looks_at_stages(options.pipeline)) plans.store(graph.name(), {task::to_bytes(kernel.tasks), kernel.source});
   }
+  const codegen::Effort effort = looks_at_stages(options.pipeline) ? codegen::Effort::chosen : options.effort;
   if (!options.plan_only && is_cuda_target(options.target)) {
-    kernel.cuda = build_cubin(pipeline, graph.name(), kernel.source, cuda_architecture(options.target), cache);
+    const std::string architecture = cuda_architecture(options.target);
+    const std::vector<std::string> flags = cubin_flags(kernel.source, architecture, effort, cache);
+    kernel.is_quick = flags != codegen::cuda_compile_flags(architecture);
+    kernel.cuda = build_cubin(pipeline, graph.name(), kernel.source, architecture, cache, flags);
     take_info(kernel, codegen::source_info(kernel.source));
     check_ring(kernel, graph);
   } else if (!options.plan_only) {
-    kernel.build = build_shared_object(pipeline, {.name = graph.name(), .source = kernel.source}, cache);
+    const BuildRequest request =
+        without_haste({.name = graph.name(), .source = kernel.source, .effort = effort}, cache);
+    kernel.is_quick = request.effort == codegen::Effort::quick;
+    kernel.build = build_shared_object(pipeline, request, cache);
     take_info(kernel, kernel.build.library.kernel_info());
   }
   kernel.report = pipeline.finish();

@@ -22,6 +22,8 @@ struct CompileOptions {
   /// Schedules of generated bodies as bodies.txt has them (docs/jit.md), checked as an edited file is; bodies that it leaves
   /// out have what was tuned for this machine (jit/measured_schedules.h), or what is proposed.
   std::string bodies = {};
+  /// Effort::quick: if the cache has no kernel as it is chosen. Not for whoever looks at stages.
+  codegen::Effort effort = codegen::Effort::chosen;
   /// False: activations share no memory, so that each can be looked at after an iteration.
   bool reuse_arena = true;
   PipelineOptions pipeline = PipelineOptions::from_environment();
@@ -41,6 +43,7 @@ struct CompiledKernel {
   std::vector<std::vector<codegen::CheckText>> checks;  // per body, by number (codegen/checks.h)
   Build build;                                          // the loaded kernel; empty with plan_only, and for a GPU
   CudaBuild cuda;                                       // a GPU's
+  bool is_quick = false;                                // compiled with Effort::quick: another one would be faster
   CompileReport report;
 
   /// Of the ring through which weights stream, in the shared memory of the GPU that it was built for.

@@ -170,10 +170,10 @@ bool is_gcc(const Compiler& compiler) {
 
 }  // namespace
 
-std::vector<std::string> common_flags(const Compiler& compiler) {
+std::vector<std::string> common_flags(const Compiler& compiler, codegen::Effort effort) {
   // The kernel runs where it is compiled; the CPU is part of the cache key.
   std::vector<std::string> flags = {"-march=native", "-Wall", "-Wextra"};
-  if (!codegen::optimizes_fully()) {
+  if (effort == codegen::Effort::quick || !codegen::optimizes_fully()) {
     flags.push_back("-O1");  // the last one counts
     if (is_gcc(compiler)) flags.insert(flags.end(), std::begin(kSkippedPasses), std::end(kSkippedPasses));
   }

@@ -8,6 +8,7 @@
 
 #include "megalith/base/error.h"
 #include "megalith/base/progress.h"
+#include "megalith/codegen/emit.h"
 #include "megalith/jit/cache.h"
 #include "megalith/jit/process.h"
 
@@ -25,9 +26,9 @@ Compiler compiler_find(const KernelCache& cache);
 
 /// What a source is compiled with if its request does not say otherwise.
 std::vector<std::string> default_flags();
-/// What every kernel is compiled with by `compiler` besides: -march=native, warnings, how far MEGALITH_OPTIMIZE has it
-/// optimised, what products multiply, and -fsanitize as this build has it.
-std::vector<std::string> common_flags(const Compiler& compiler);
+/// What every kernel is compiled with by `compiler` besides: -march=native, warnings, how far it is optimised, what
+/// products multiply, and -fsanitize as this build has it.
+std::vector<std::string> common_flags(const Compiler& compiler, codegen::Effort effort = codegen::Effort::chosen);
 
 /// What -march=native depends on: vendor, model and feature bits of this CPU. Part of the cache key.
 const std::string& cpu_features();

@@ -392,6 +392,27 @@ TEST(CudaCompile, KernelsForRacecheck) {
     expect_ptx(decoder_graph("storyteller", "cuda:sm_90a", rows), fmt::format("storyteller, {} rows", rows), hopper());
 }
 
+// Where ptxas optimises little, shared memory that a launch asks for begins right behind the variables.
+TEST(CudaCompile, KernelsThatAreCompiledQuickly) {
+  MEGALITH_SKIP_IF(testing::missing_compiler());
+  const test::EnvironmentVariable optimize("MEGALITH_OPTIMIZE", "full");
+  const std::string architecture(hopper().architecture);
+  const std::vector<std::string> flags = codegen::cuda_compile_flags(architecture, codegen::Effort::quick);
+  for (const int64_t rows : some_rows({1, 64}, {8, 512})) {
+    const graph::Graph graph = decoder_graph("storyteller", "cuda:sm_90a", rows);
+    const graph::Schedule schedule = optimize::make_schedule(graph, "cuda:sm_90a");
+    const std::string source = codegen::emit_cuda(graph::lower(graph, schedule).kernels, "quick", schedule.worker).text;
+    const jit::CudaBuild result =
+        jit::compile_cubin("quick", source, architecture, jit::KernelCache::from_environment(), flags);
+    EXPECT_GT(result.resources.registers, 0) << result.log;
+    const bool knows_addresses = result.ptx.find("dynamic_shared") == std::string::npos;
+    EXPECT_EQ(knows_addresses, rows <= stream::kMaxRowsOfWords);
+    EXPECT_LE(result.resources.shared_bytes, stream::kStaticBytes + (knows_addresses ? 0 : stream::kVariablesBytes));
+    EXPECT_EQ(result.ptx.find(".extern .shared .align 1024 "), std::string::npos)
+        << "addresses would be taken for multiples of that, which they are not";
+  }
+}
+
 // A kernel for each operator: a hundred bodies in one take twice as long. What differs between architectures, and what
 // the assembler makes of bodies, shows in the models' kernels.
 class CudaCompileOperator : public ::testing::TestWithParam<std::string> {};

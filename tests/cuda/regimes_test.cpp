@@ -2,6 +2,7 @@
 // bundled model at a load that falls through all of them.
 #include <gmock/gmock.h>
 
+#include "base/temporary_folder.h"
 #include "cuda/skip.h"
 #include "megalith/engine/engine.h"
 #include "megalith/engine/regime_machine.h"
@@ -44,6 +45,32 @@ TEST(CudaRegimes, ShareTheirStates) {
   DecoderOptions eight{.max_rows = 8, .max_requests = 64, .max_seq_len = 512, .target = "cuda:sm_90a"}, many = eight;
   many.max_rows = 64;
   EXPECT_THAT(why_not_shared(config, eight, many), HasSubstr("lies in page-pairs for one and in rows for the other"));
+}
+
+TEST(CudaRegimes, BeginWithAKernelThatIsCompiledQuicklyAndWritesTheSame) {
+  MEGALITH_SKIP_IF(testing::missing_gpu());
+  const std::string folder = MEGALITH_SOURCE_DIR "/models/storyteller";
+  const test::EnvironmentVariable optimize("MEGALITH_OPTIMIZE", "full");
+  for (const size_t num : {1, 8, 64}) {
+    std::vector<engine::Request> requests;
+    for (size_t r = 0; r < num; ++r) {
+      engine::Request request{.max_new_tokens = 100, .ignore_stop_tokens = true};
+      for (size_t i = 0; i < 1 + r * 7 % 50; ++i) request.prompt.push_back(static_cast<int>((i * 37 + r * 11) % 509));
+      if (r % 2 == 1) request.sampling = {.temperature = 1, .top_p = 0.9f, .top_k = 50, .seed = r};
+      requests.push_back(request);
+    }
+    engine::EngineOptions options{
+        .decoder = {.max_rows = static_cast<int64_t>(num), .max_requests = static_cast<int64_t>(num)},
+        .target = "cuda"};
+    const std::vector<std::vector<int>> wanted = engine::Engine(folder, options).generate(requests).tokens;
+    const test::TemporaryFolder empty;
+    const test::EnvironmentVariable cache("MEGALITH_CACHE_DIR", empty.path);
+    options.prompt_rows = 256;
+    options.starts_early = true;
+    engine::Engine engine(folder, options);
+    ASSERT_TRUE(engine.kernel().is_quick);
+    EXPECT_EQ(engine.generate(requests).tokens, wanted) << num << " at a time";
+  }
 }
 
 // Sums have another order in each, so a sequence may part from what one kernel writes where two tokens are as likely as

@@ -41,11 +41,13 @@ class EarlyStart : public ::testing::Test {
             .ignore_stop_tokens = true};
   }
 
+  static constexpr const char* kLittle = " -O1 ";
+
   void let_go() const { file_write_atomic(go_, ""); }
-  /// What a late compiler does once it is let go.
+  /// What a late compiler does once it is let go. None takes its time over it, whatever it is told.
   std::string compiler(const std::string& late) const {
     return "if [ \"$(nice)\" = 10 ]; then while [ ! -e " + go_ + " ]; do sleep 0.05; done; " + late +
-           "; fi; exec c++ \"$@\"";
+           "; fi; exec c++ \"$@\" -O1";
   }
 
   /// One request with the first kernel, and another when the service has seen what became of the others: it keeps no page of
@@ -71,6 +73,7 @@ class EarlyStart : public ::testing::Test {
     return std::vector{engine.generate({request(400)}).tokens[0], engine.generate({request(401)}).tokens[0]};
   }();
   const test::EnvironmentVariable cache_{"MEGALITH_CACHE_DIR", (folder_ / "cache").c_str()};
+  const test::EnvironmentVariable optimize_{"MEGALITH_OPTIMIZE", "full"};
   EngineOptions options_ = usual_options();
 };
 
@@ -137,7 +140,7 @@ TEST_F(EarlyStart, DoesNotWaitForThemWhenItEnds) {
   const auto begin = [&] {
     Engine engine(test::kStoryteller, options_);
     AsyncEngine service(engine);
-    wait_for([&] { return fake.count(".cpp") == 4; });
+    wait_for([&] { return fake.count(".cpp") == 5; });
     return steady_clock::now();
   }();
   EXPECT_LT(steady_clock::now() - begin, std::chrono::seconds(5));
@@ -146,15 +149,47 @@ TEST_F(EarlyStart, DoesNotWaitForThemWhenItEnds) {
   wait_for([&] {
     std::error_code none;
     const std::filesystem::directory_iterator failed(folder_ / "cache/failed", none), end;
-    return std::count_if(failed, end, [](const auto& entry) { return file_exists(entry.path() / "log.txt"); }) == 3;
+    return std::count_if(failed, end, [](const auto& entry) { return file_exists(entry.path() / "log.txt"); }) == 4;
   });
 }
 
 TEST_F(EarlyStart, HasAllAtOnceIfTheyAreInTheCache) {
+  let_go();
+  const jit::test::FakeCompiler fake(folder_.path, compiler("true"));
+  const test::EnvironmentVariable cxx("MEGALITH_CXX", fake.path);
   Engine(test::kStoryteller, usual_options());
   Engine engine(test::kStoryteller, options_);
   EXPECT_FALSE(engine.has_late_regimes());
   EXPECT_EQ(engine.regimes(), (std::vector<int64_t>{1, 3, 8, 16}));
+  EXPECT_EQ(fake.count(kLittle), 0);
+}
+
+TEST_F(EarlyStart, BeginsWithAKernelThatIsOptimisedLittle) {
+  const jit::test::FakeCompiler fake(folder_.path, compiler("true"));
+  const test::EnvironmentVariable cxx("MEGALITH_CXX", fake.path);
+  Engine engine(test::kStoryteller, options_);
+  EXPECT_TRUE(engine.has_late_regimes());
+  EXPECT_TRUE(engine.kernel().is_quick);
+  EXPECT_EQ(fake.count(kLittle), 1);
+  ask_before_and_after(*std::make_unique<AsyncEngine>(engine));
+  EXPECT_EQ(engine.regimes(), (std::vector<int64_t>{1, 3, 8, 16}));
+  EXPECT_FALSE(engine.kernel().is_quick);
+  EXPECT_EQ(fake.count(".cpp"), 5);
+  EXPECT_EQ(fake.count(kLittle), 1);
+  // What was made for a beginning is of no use to the next one.
+  EXPECT_FALSE(Engine(test::kStoryteller, options_).has_late_regimes());
+  EXPECT_EQ(fake.count(".cpp"), 5);
+}
+
+// Nothing would take its place without stopping the model.
+TEST_F(EarlyStart, TakesItsTimeIfThereIsOneKernel) {
+  options_.regimes = std::vector<int64_t>{};
+  options_.prompt_rows = 0;
+  const jit::test::FakeCompiler fake(folder_.path, compiler("true"));
+  const test::EnvironmentVariable cxx("MEGALITH_CXX", fake.path);
+  EXPECT_FALSE(Engine(test::kStoryteller, options_).has_late_regimes());
+  EXPECT_EQ(fake.count(".cpp"), 1);
+  EXPECT_EQ(fake.count(kLittle), 0);
 }
 
 TEST_F(EarlyStart, RefusesAtOnceWhatCannotBe) {

@@ -357,8 +357,12 @@ TEST(Compiler, KernelsAreOptimisedAsTheVariableSays) {
     return std::ranges::count(codegen::cuda_compile_flags("sm_90a"), std::string("--Ofast-compile=max")) > 0;
   };
   EXPECT_FALSE(is_quick());
+  const std::vector<std::string> quick = codegen::cuda_compile_flags("sm_90a", codegen::Effort::quick);
+  EXPECT_NE(quick, codegen::cuda_compile_flags("sm_90a"));
   optimize.set("little");
   EXPECT_TRUE(is_quick());
+  EXPECT_EQ(codegen::cuda_compile_flags("sm_90a", codegen::Effort::quick), codegen::cuda_compile_flags("sm_90a"))
+      << "which takes less time than what is quick";
   optimize.set("fast");
   EXPECT_EQ(message_of<UserError>([] { common_flags({}); }), "MEGALITH_OPTIMIZE is \"fast\", want full or little");
 }

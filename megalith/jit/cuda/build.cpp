@@ -104,6 +104,15 @@ std::string target_with_architecture(const std::string& target) {
   return is_cuda_target(target) ? "cuda:" + cuda_architecture(target) : target;
 }
 
+std::vector<std::string> cubin_flags(const std::string& source, const std::string& architecture, codegen::Effort effort,
+                                     const KernelCache& cache) {
+  std::vector<std::string> flags = codegen::cuda_compile_flags(architecture);
+  constexpr int kOldest = 13;
+  if (effort == codegen::Effort::chosen || nvrtc_major() < kOldest || cache.find(key_of(source, architecture, flags)))
+    return flags;
+  return codegen::cuda_compile_flags(architecture, effort);
+}
+
 CudaBuild compile_cubin(const std::string& name, const std::string& source, const std::string& architecture,
                         const KernelCache& cache, const std::vector<std::string>& given_flags) {
   const auto start = std::chrono::steady_clock::now();

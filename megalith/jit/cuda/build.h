@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "megalith/codegen/emit.h"
 #include "megalith/jit/cache.h"
 #include "megalith/jit/cuda/nvrtc.h"
 #include "megalith/jit/stage.h"
@@ -21,6 +22,11 @@ struct CudaBuild {
   bool cache_hit = false;
   double compile_ms = 0;
 };
+
+/// NVRTC's flags for a persistent kernel. Effort::quick counts if this NVRTC has it, and the cache has no kernel as it is
+/// chosen.
+std::vector<std::string> cubin_flags(const std::string& source, const std::string& architecture, codegen::Effort effort,
+                                     const KernelCache& cache);
 
 /// Finds the cubin in the cache, or compiles and stores it. `flags` of NVRTC: those of persistent kernels
 /// (codegen::cuda_compile_flags()), or those given here.

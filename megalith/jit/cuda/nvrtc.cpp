@@ -113,6 +113,12 @@ std::string nvrtc_version() {
   return fmt::format("NVRTC {}.{} ({})", major, minor, nvrtc.library.file());
 }
 
+int nvrtc_major() {
+  int major = 0, minor = 0;
+  Nvrtc::get().version(&major, &minor);
+  return major;
+}
+
 void open_nvrtc() noexcept {
   try {
     Nvrtc::get();

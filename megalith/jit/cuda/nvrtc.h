@@ -33,6 +33,7 @@ NvrtcResult nvrtc_compile(const std::string& source, const std::string& name, co
 
 /// "NVRTC 13.0 (/usr/local/cuda-13.0/lib64/libnvrtc.so.13.0.88)"; SystemError as above.
 std::string nvrtc_version();
+int nvrtc_major();
 /// Opens the library ahead of the time when it is needed. Without one nothing happens: whoever needs it says so.
 void open_nvrtc() noexcept;
 /// What changes with every build of NVRTC, for the cache's key: of each 12.4.x the version is 12.4.

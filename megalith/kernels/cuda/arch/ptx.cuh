@@ -168,13 +168,23 @@ inline constexpr bool kKnowsAddresses =
 #else
 inline constexpr bool kKnowsAddresses = false;
 #endif
-/// Of a block's shared memory the byte `offset`.
+// Where ptxas optimises little, what a launch asks for begins right behind the compiler's variables, whatever it is
+// declared as. There is room for what it is short of (kernels/shared_budget.h).
+#if defined(MEGALITH_UNALIGNED_SHARED_MEMORY)
+extern __shared__ __align__(16) u8 dynamic_shared[];
+inline u32 bytes_before_block_memory() {
+  return (0u - static_cast<u32>(__cvta_generic_to_shared(dynamic_shared))) % 1024;
+}
+#else
 extern __shared__ __align__(1024) u8 dynamic_shared[];
+inline u32 bytes_before_block_memory() { return 0; }
+#endif
+/// Of a block's shared memory the byte `offset`, from a multiple of 1024 on.
 inline void* block_memory(u32 offset) {
   if constexpr (kKnowsAddresses)
     return __cvta_shared_to_generic(stream::kSystemBytes + stream::kStaticBytes + offset);
   else
-    return dynamic_shared + offset;
+    return dynamic_shared + bytes_before_block_memory() + offset;
 }
 
 inline u32 shared_address(const void* at) { return static_cast<u32>(__cvta_generic_to_shared(at)); }
