@@ -61,7 +61,7 @@ class CudaMachine : public Machine {
  public:
   CudaMachine(const graph::Graph& graph, const jit::CompiledKernel& kernel, const MemoryMap& memory, CudaMachine* owner)
       : program_(graph, kernel, memory.addresses(), {"mailbox", "masks", "mask_lengths"},
-                 owner ? owner->program_.placed() : std::map<std::string, void*>{}),
+                 owner ? owner->program_.placed() : std::map<std::string, void*>{}, true),
         owner_(owner ? owner->program_ : program_),
         clock_offset_(owner ? owner->own_clock_offset_ : own_clock_offset_),
         memory_(memory),
@@ -69,6 +69,8 @@ class CudaMachine : public Machine {
         mailbox_(owner_.shared<runtime::Mailbox>("mailbox")),
         launcher_(program_, {.mailbox = mailbox_}, owner ? &owner->launcher_ : nullptr),
         ahead_(launcher_.stream()) {}
+  /// Its weights are still to be loaded.
+  runtime::CudaProgram& program() { return program_; }
 
   void start(const std::vector<std::string>& changed, RunKind kind) override {
     const runtime::CudaContextGuard context(program_.ordinal());
@@ -169,16 +171,30 @@ int64_t free_bytes() {
 
 }  // namespace
 
-std::unique_ptr<Machine> make_cuda_machine(const graph::Graph& graph, const DecoderOptions& options,
-                                           const jit::CompiledKernel& kernel, const MemoryMap& memory, Machine* owner) {
+std::vector<std::unique_ptr<Machine>> make_cuda_machines(const std::vector<CudaMachineParts>& parts,
+                                                         const MemoryMap& memory) {
   const runtime::CudaContextGuard context(jit::cuda_device().ordinal);
   // Before the weights are on their way. What an owner has was asked for with it.
-  if (!owner) {
-    const MemoryNeeds needs = memory_needs(graph, options, kernel.tasks, kernel.scratch_bytes);
-    const std::string report = memory_report(needs, free_bytes());
-    MEGALITH_CHECK(report.empty(), "[cuda] {}", report);
+  const CudaMachineParts& last = parts.back();
+  const MemoryNeeds needs = memory_needs(last.graph, last.options, last.kernel.tasks, last.kernel.scratch_bytes);
+  const std::string report = memory_report(needs, free_bytes());
+  MEGALITH_CHECK(report.empty(), "[cuda] {}", report);
+  std::vector<std::unique_ptr<Machine>> machines(parts.size());
+  std::vector<runtime::CudaProgram*> programs(parts.size());
+  CudaMachine* owner = nullptr;
+  for (size_t i = parts.size(); i-- > 0;) {
+    auto machine = std::make_unique<CudaMachine>(parts[i].graph, parts[i].kernel, memory, owner);
+    programs[i] = &machine->program();
+    if (!owner) owner = machine.get();
+    machines[i] = std::move(machine);
   }
-  return std::make_unique<CudaMachine>(graph, kernel, memory, static_cast<CudaMachine*>(owner));
+  runtime::CudaProgram::load_weights(programs);
+  return machines;
+}
+
+std::shared_ptr<const void> hold_gpu() {
+  const runtime::CudaContextGuard context(jit::cuda_device().ordinal);
+  return std::make_shared<const runtime::CudaContextHold>(runtime::CudaContextHold::of_current());
 }
 
 std::string cuda_memory_report(const graph::Graph& owner, const DecoderOptions& options,

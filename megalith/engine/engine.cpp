@@ -134,7 +134,10 @@ Engine::Engine(const std::string& folder, const EngineOptions& options) try
       Regime{decoder_options_, std::make_shared<const graph::Graph>(build_decoder(config_, decoder_options_))}));
   base_regime_ = regimes_[0].get();
   if (!jit::is_cuda_target(options.target)) check_memory(graph(), decoder_options_, dummy_weights_);
-  std::future<void> made_up;  // while kernels are compiled
+  // While kernels are compiled.
+  std::future<std::shared_ptr<const void>> gpu;
+  if (jit::is_cuda_target(options.target)) gpu = std::async(std::launch::async, hold_gpu);
+  std::future<void> made_up;
   if (weights_)
     memory_.bind_weights(graph(), *weights_);
   else
@@ -240,6 +243,7 @@ void Engine::take_in_late_regimes(std::mutex& mutex) {
     return machine;
   };
   const bool is_gpu = jit::is_cuda_target(decoder_options_.target);
+  const std::shared_ptr<const void> gpu = is_gpu ? hold_gpu() : nullptr;  // from one machine to the next
   try {
     std::vector<Regime> others = late->take();
     if (others.empty()) return;
@@ -292,16 +296,18 @@ void Engine::check_changes() const {
 }
 
 std::unique_ptr<RegimeMachine> Engine::make_machine() {
-  const bool is_gpu = jit::is_cuda_target(decoder_options_.target);
-  std::vector<RegimeMachine::Kernel> kernels(regimes_.size());
-  for (size_t i = regimes_.size(); i-- > 0;) {
-    const Regime& regime = *regimes_[i];
-    Machine* const owner = kernels.back().machine.get();
-    const bool is_last = i == 0 && !has_late_regimes();
-    kernels[i] = {regime.options.max_rows,
-                  is_gpu ? make_cuda_machine(*regime.graph, regime.options, regime.kernel, memory_, owner)
-                         : make_cpu_machine(*regime.graph, regime.kernel, memory_, is_last)};
+  std::vector<std::unique_ptr<Machine>> machines(regimes_.size());
+  if (jit::is_cuda_target(decoder_options_.target)) {
+    std::vector<CudaMachineParts> parts;
+    for (const auto& regime : regimes_) parts.push_back({*regime->graph, regime->options, regime->kernel});
+    machines = make_cuda_machines(parts, memory_);
+  } else {
+    for (size_t i = machines.size(); i-- > 0;)
+      machines[i] = make_cpu_machine(*regimes_[i]->graph, regimes_[i]->kernel, memory_, i == 0 && !has_late_regimes());
   }
+  std::vector<RegimeMachine::Kernel> kernels;
+  for (size_t i = 0; i < machines.size(); ++i)
+    kernels.push_back({regimes_[i]->options.max_rows, std::move(machines[i])});
   return std::make_unique<RegimeMachine>(std::move(kernels), base_, *regimes_.back()->graph, memory_);
 }
 

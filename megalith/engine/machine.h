@@ -80,11 +80,18 @@ class Machine {
 /// Threads of this process. `last`: nobody else will read weights of which it keeps a copy.
 std::unique_ptr<Machine> make_cpu_machine(const graph::Graph& graph, const jit::CompiledKernel& kernel,
                                           const MemoryMap& memory, bool last = true);
-/// The GPU. `options`: what build_decoder() made the graph from; an error says which others would fit. `owner`: another of
-/// these, which outlives this one, and whose states and weights are used where they are.
-std::unique_ptr<Machine> make_cuda_machine(const graph::Graph& graph, const DecoderOptions& options,
-                                           const jit::CompiledKernel& kernel, const MemoryMap& memory,
-                                           Machine* owner = nullptr);
+/// What a machine of the GPU is made from; `options`: what build_decoder() made the graph from.
+struct CudaMachineParts {
+  const graph::Graph& graph;
+  const DecoderOptions& options;
+  const jit::CompiledKernel& kernel;
+};
+/// The GPU, a machine for each kernel of a model. The last one outlives the others, which use its states and weights where
+/// they are. SystemError if there is no memory for it, which says what other options would fit.
+std::vector<std::unique_ptr<Machine>> make_cuda_machines(const std::vector<CudaMachineParts>& parts,
+                                                         const MemoryMap& memory);
+/// The GPU's context, for as long as somebody has it; to make it takes a fifth of a second.
+std::shared_ptr<const void> hold_gpu();
 /// What of `kernels`, the last of which is made from `owner` and has the states that all use, would not fit into the GPU's
 /// free memory; "" if all do.
 std::string cuda_memory_report(const graph::Graph& owner, const DecoderOptions& options,

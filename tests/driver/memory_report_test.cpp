@@ -8,6 +8,7 @@
 #include "megalith/graph/lower.h"
 #include "megalith/model/decoder.h"
 #include "megalith/optimize/schedule.h"
+#include "megalith/runtime/cuda/streams.h"
 #include "megalith/task/partition.h"
 #include "megalith/task/streams.h"
 
@@ -143,6 +144,25 @@ TEST_F(EngineMemoryTest, AModelThatDoesNotFitIsRefusedAtOnce) {
   EXPECT_THAT(message, HasSubstr("[cuda] the model does not fit on the GPU"));
   EXPECT_EQ(fake.calls["cuMemcpyHtoD_v2"], 0);
   EXPECT_EQ(fake.calls["cuMemAlloc_v2"], 0);
+}
+
+// Of a second kernel only what is to be done with each matrix comes to the card.
+TEST_F(EngineMemoryTest, EachWeightCrossesTheLinkOnce) {
+  MEGALITH_SKIP_IF(megalith::testing::missing_compiler());
+  const std::string folder = MEGALITH_SOURCE_DIR "/models/storyteller";
+  EngineOptions options = test::few_kernels();
+  const auto num_copies = [&] {
+    fake.calls.clear();
+    const Engine engine(folder, options);
+    return fake.calls["cuMemcpyHtoDAsync_v2"];
+  };
+  const int of_two = num_copies();
+  options.regimes.emplace();
+  const int of_one = num_copies();
+  const Engine engine(folder, options);
+  const size_t num_matrices = runtime::plan_streams(engine.kernel().tasks).records.size();
+  EXPECT_GT(num_matrices, 0u);
+  EXPECT_EQ(of_two - of_one, static_cast<int>(num_matrices));
 }
 
 }  // namespace

@@ -1,22 +1,16 @@
 #include "megalith/runtime/cuda/program.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 
 #include "megalith/base/error.h"
 #include "megalith/base/format.h"
 #include "megalith/base/log.h"
-#include "megalith/base/options.h"
-#include "megalith/kernels/l2_layout.h"
 #include "megalith/kernels/row_blocks.h"
 #include "megalith/kernels/shared_budget.h"
 #include "megalith/kernels/stream_limits.h"
-#include "megalith/kernels/stream_order.h"
-#include "megalith/machine/machine.h"
 #include "megalith/runtime/apart.h"
 #include "megalith/runtime/cuda/cache_map.h"
-#include "megalith/runtime/cuda/staging.h"
 #include "megalith/runtime/launch_state.h"
 #include "megalith/runtime/memory.h"
 #include "megalith/runtime/program.h"
@@ -32,8 +26,9 @@ constexpr int kAttributeCooperative = 2, kAttributeClusterDimension = 4;
 
 CudaProgram::CudaProgram(const graph::Graph& graph, const jit::CompiledKernel& kernel,
                          const std::map<std::string, void*>& memory, const std::set<std::string>& shared,
-                         std::map<std::string, void*> on_device)
+                         std::map<std::string, void*> on_device, bool late_weights)
     : device_(jit::cuda_device()),
+      graph_(&graph),
       memory_(memory),
       on_device_(std::move(on_device)),
       layouts_(kernel.schedule.layouts),
@@ -52,7 +47,7 @@ CudaProgram::CudaProgram(const graph::Graph& graph, const jit::CompiledKernel& k
   image_ = std::make_unique<LaunchImage>(kernel.tasks, std::move(parts));
   check_frames(*image_);
   load(kernel);
-  load_weights(graph);
+  place_streams();
 
   const Launch& host = image_->launch();
   launch_ = host;
@@ -83,6 +78,7 @@ CudaProgram::CudaProgram(const graph::Graph& graph, const jit::CompiledKernel& k
   log_info("[cuda] {} on {}: {}, {} of streams{}, {} of exchange", image_->name(), device_.name, resources(),
            format_bytes(streams_.bytes()), is_on_sides() ? " on the two sides of the L2" : "",
            format_bytes(exchange_.bytes()));
+  if (!late_weights) load_weights({this});
 }
 
 void CudaProgram::place_tensors(const graph::Graph& graph, const jit::CompiledKernel& kernel,
@@ -166,89 +162,6 @@ void CudaProgram::check_frames(const LaunchImage& image) const {
   }
 }
 
-// On the sides of the L2, where it has any and every multiprocessor has a worker that may be there; else worker by worker.
-// Partners are neighbours, on one side. Chunks that several workers take are near to one of them: a prompt of 512 tokens of Qwen3-8B takes 24.7 ms so on an H100, and 16.7 ms else.
-void CudaProgram::place_streams() {
-  const auto num_workers = static_cast<int>(streams_.streams.size());
-  const bool may_have_sides = option_integer("MEGALITH_SIDES") != 0 && !streams_.is_shared() && !has_partners_ &&
-                              num_workers == device_.num_multiprocessors && num_workers % 2 == 0 &&
-                              machine::gpu(device_.architecture).copies_by_map;
-  const u64 num_blocks = may_have_sides ? streams_.num_blocks() : 0;
-  stream_memory_ = DeviceMemory(std::max(streams_.bytes(), static_cast<int64_t>(num_blocks) * stream::kBlockBytes),
-                                "the streams of weights");
-  scales_ =
-      DeviceMemory(streams_.scale_bytes(std::max(streams_.num_chunks(), 2 * num_blocks)), "the scales of weights");
-  if (num_blocks == 0) return;
-  const std::optional<SideMap> sides =
-      find_sides(device_, module_.get(), stream_memory_.address(), stream_memory_.bytes());
-  if (!sides) return;
-  const std::vector<u8> maps = maps_of_chunks(stream_memory_.address(), num_blocks);
-  if (maps.empty()) return;
-  const std::vector<u32> chunks = deal_to_sides(streams_, *sides), worker_of_sm = sides->worker_of_sm();
-  taken_ = DeviceMemory(static_cast<int64_t>(sizeof(u32)) * num_workers, "the workers' worker_of_sm");
-  sides_ = {.maps = copy(maps.data(), maps.size(), "the streams' maps"),
-            .chunks = copy(chunks.data(), chunks.size(), "the kinds of chunks"),
-            .worker_of_sm = copy(worker_of_sm.data(), worker_of_sm.size(), "the workers' worker_of_sm"),
-            .taken = taken_.data<u32>(),
-            .num_sms = static_cast<u32>(worker_of_sm.size()),
-            .launch = 0};
-}
-
-// What is read in place goes straight there; then matrix by matrix into the streams.
-void CudaProgram::load_weights(const graph::Graph& graph) {
-  const CudaDriver& driver = CudaDriver::get();
-  int64_t total = 0;
-  for (size_t i = 0; i < graph.tensors().size(); ++i)
-    if (graph.tensors()[i].kind == graph::TensorKind::constant) total += graph.tensors()[i].bytes();
-  if (total == 0) return;
-  place_streams();
-  if (sides_.maps != nullptr) caches_.find(device_, module_.get());
-  const DeviceMemory raw(streams_.totals.largest_packed, "a matrix of weights"),
-      table(streams_.totals.table_bytes(), "the chunks of a matrix");
-  // The upload's stream waits for no other, and memory is still being cleared.
-  driver.check(driver.stream_synchronize(nullptr), "clearing memory of the GPU");
-  StagedUpload upload(device_.ordinal, total);
-  for (const graph::Tensor& tensor : graph.tensors())
-    if (const auto placed = tensors_.find(tensor.name);
-        tensor.kind == graph::TensorKind::constant && placed != tensors_.end())
-      upload.upload(placed->second.address(), host_memory(tensor), tensor.bytes());
-  fill_streams(graph, upload, raw, table);
-  upload.finish();
-  streams_.records.clear();
-}
-
-// A matrix lies on the card as it is, for good or in `raw` until the next one comes, and is dealt to its chunks.
-void CudaProgram::fill_streams(const graph::Graph& graph, StagedUpload& upload, const DeviceMemory& raw,
-                               const DeviceMemory& table) {
-  if (streams_.num_chunks() == 0) return;
-  const CudaDriver& driver = CudaDriver::get();
-  jit::CudaFunction pack = nullptr;
-  driver.check(driver.module_function(&pack, module_.get(), "megalith_pack"), "finding megalith_pack");
-  for (auto& [matrix, records] : streams_.records) {
-    const graph::Tensor& tensor = graph.tensor(matrix);
-    const auto placed = tensors_.find(tensor.name);
-    const auto there = on_device_.find(tensor.name);
-    const DeviceMemory& memory = placed != tensors_.end() ? placed->second : raw;
-    if (placed == tensors_.end() && there == on_device_.end())
-      upload.upload(raw.address(), host_memory(tensor), tensor.bytes());
-    const auto* const weights = there != on_device_.end() ? static_cast<const unsigned short*>(there->second)
-                                                          : memory.data<const unsigned short>();
-    for (stream::PackRecord& record : records) {
-      record.weights = weights;
-      record.scales = scales_.data<u8>();
-    }
-    upload.upload(table.address(), records.data(), static_cast<int64_t>(records.size() * sizeof(stream::PackRecord)));
-    upload.fence();
-    u8* to = stream_memory_.data<u8>();
-    stream::PackRecord* from = table.data<stream::PackRecord>();
-    bool on_sides = sides_.maps != nullptr;
-    void* parameters[] = {&to, &from, &on_sides};
-    const jit::CudaLaunchConfig config{
-        static_cast<unsigned>(records.size()), 1, 1, 256, 1, 1, 0, upload.stream(), nullptr, 0};
-    driver.check(driver.launch(&config, pack, parameters, nullptr), fmt::format("packing \"{}\"", tensor.name));
-  }
-}
-
 void CudaProgram::load(const jit::CompiledKernel& kernel) {
   const CudaDriver& driver = CudaDriver::get();
   MEGALITH_CHECK(kernel.cuda.architecture == device_.architecture, "the kernel is for {}, but the GPU is {} ({})",
@@ -311,14 +224,6 @@ void CudaProgram::load_take_over(const jit::CompiledKernel& kernel, int shared_b
   driver.check(driver.function_set_attribute(take_over_, kDynamicSharedBytes, shared_bytes - static_bytes),
                "setting aside shared memory");
   driver.check(driver.event_create(is_reset_.out(), jit::kCudaEventWithoutTiming), "making an event");
-}
-
-template <class T>
-T* CudaProgram::copy(const T* from, size_t count, const char* what) {
-  const auto bytes = static_cast<int64_t>(count * sizeof(T));
-  tables_.emplace_back(bytes, what);
-  tables_.back().upload(from, bytes);
-  return tables_.back().data<T>();
 }
 
 void CudaProgram::upload(const std::string& tensor) {

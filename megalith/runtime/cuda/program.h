@@ -25,11 +25,16 @@ class CudaProgram {
  public:
   /// `memory`: the host's copy of every constant and state, by tensor name. States named in `shared` lie in pinned
   /// memory that the host sees while the kernel runs. Tensors in `on_device` lie on the card already, at that address,
-  /// and are used where they are. SystemError if the GPU is too small, or cannot hold all workers at the same time.
+  /// and are used where they are. Weights are loaded by load_weights(), which follows, if they are `late`. SystemError if the
+  /// GPU is too small, or cannot hold all workers at the same time.
   CudaProgram(const graph::Graph& graph, const jit::CompiledKernel& kernel, const std::map<std::string, void*>& memory,
-              const std::set<std::string>& shared = {}, std::map<std::string, void*> on_device = {});
+              const std::set<std::string>& shared = {}, std::map<std::string, void*> on_device = {},
+              bool late_weights = false);
   CudaProgram(const CudaProgram&) = delete;
   CudaProgram& operator=(const CudaProgram&) = delete;
+
+  /// Loads those of programs of one model and GPU, whose graphs are still there: each comes over the link once.
+  static void load_weights(const std::vector<CudaProgram*>& programs);
 
   /// Copies a tensor from or to the host's copy. Not while the kernel runs.
   void upload(const std::string& tensor);
@@ -83,14 +88,21 @@ class CudaProgram {
   void launch_workers(jit::CudaStream stream);
   void check_frames(const LaunchImage& image) const;
   void place_streams();
-  void load_weights(const graph::Graph& graph);
-  void fill_streams(const graph::Graph& graph, StagedUpload& upload, const DeviceMemory& raw,
-                    const DeviceMemory& table);
+  void deal_streams();
+  /// Of a matrix that lies at `weights` what is to be done with it, to `table`; and then, on that stream, that.
+  void upload_records(int matrix, const void* weights, StagedUpload& upload, const DeviceMemory& table);
+  void pack(int matrix, jit::CudaStream stream, const DeviceMemory& table);
   const void* host_memory(const graph::Tensor& tensor) const;
   template <class T>
-  T* copy(const T* from, size_t count, const char* what);
+  T* copy(const T* from, size_t count, const char* what) {
+    const auto bytes = static_cast<int64_t>(count * sizeof(T));
+    tables_.emplace_back(bytes, what);
+    tables_.back().upload(from, bytes);
+    return tables_.back().template data<T>();
+  }
 
   jit::CudaDeviceInfo device_;
+  const graph::Graph* graph_;  // until weights are loaded
   const std::map<std::string, void*>& memory_;
   std::map<std::string, void*> on_device_;
   std::vector<graph::Layout> layouts_;  // per tensor
