@@ -386,7 +386,8 @@ EmittedSource emit(const Dialect& dialect, const std::vector<graph::LoweredKerne
         "    R\"json({})json\";\n",
         kCpuWorker, info);
   else
-    result.text += fmt::format("{}{}{}{}\n", kCudaWorker, write_take_over(kernels), kInfoComment, info);
+    result.text += fmt::format("{}{}\nextern \"C\" __device__ unsigned char {} = 1;\n{}{}\n", kCudaWorker,
+                               write_take_over(kernels), operands_symbol(operands_hash(kernels)), kInfoComment, info);
   return result;
 }
 
@@ -419,6 +420,8 @@ std::string operands_hash(const std::vector<graph::LoweredKernel>& kernels) {
   }
   return hash_hex(text);
 }
+
+std::string operands_symbol(const std::string& operands_hash) { return "megalith_operands_" + operands_hash; }
 
 std::string source_info(const std::string& source) {
   const size_t at = source.rfind(kInfoComment);

@@ -44,6 +44,9 @@ EmittedSource emit(const std::string& target, const std::vector<graph::LoweredKe
 /// digits. megalith_kernel_info has it as "operands".
 std::string operands_hash(const std::vector<graph::LoweredKernel>& kernels);
 
+/// A variable of a kernel for a GPU, which nobody reads: machine code has its name.
+std::string operands_symbol(const std::string& operands_hash);
+
 /// The JSON at the end of a source for CUDA.
 std::string source_info(const std::string& source);
 

@@ -90,6 +90,13 @@ void check_ring(const CompiledKernel& kernel, const graph::Graph& graph) {
       kernel.area_bytes, kernel.ring_slots(), n_parallel ? "fewer than" : "at least", stream::kMaxParts + 1);
 }
 
+void check_operands(bool are_those) {
+  MEGALITH_CHECK(
+      are_those,
+      "[jit] the kernel that MEGALITH_OVERRIDE brings was written for other operands than this graph's: take "
+      "one that was compiled with the same model and options");
+}
+
 // What a source or a library says of itself, which may have been edited.
 void take_info(CompiledKernel& kernel, const std::string& kernel_info) {
   constexpr int64_t kMax = int64_t{1} << 40;
@@ -105,10 +112,7 @@ void take_info(CompiledKernel& kernel, const std::string& kernel_info) {
     kernel.area_bytes = number("area_bytes");
     kernel.stream_rows = number("stream_rows");
     if (info.contains("scale_bytes")) kernel.scale_bytes = number("scale_bytes");
-    MEGALITH_CHECK(
-        kernel.operands.empty() || info.at("operands").get<std::string>() == kernel.operands,
-        "[jit] the kernel that MEGALITH_OVERRIDE brings was written for other operands than this graph's: take one "
-        "that was compiled with the same model and options");
+    check_operands(kernel.operands.empty() || info.at("operands").get<std::string>() == kernel.operands);
     for (const auto& of_body : info.value("checks", nlohmann::json::array())) {
       std::vector<codegen::CheckText>& texts = kernel.checks.emplace_back();
       for (const auto& text : of_body) texts.push_back({text.at(0).get<std::string>(), text.at(1).get<std::string>()});
@@ -245,6 +249,8 @@ CompiledKernel compile(const graph::Graph& graph, const CompileOptions& given) {
     kernel.is_quick = flags != codegen::cuda_compile_flags(architecture);
     kernel.cuda = build_cubin(pipeline, graph.name(), kernel.source, architecture, cache, flags);
     take_info(kernel, codegen::source_info(kernel.source));
+    check_operands(kernel.operands.empty() ||
+                   kernel.cuda.cubin.find(codegen::operands_symbol(kernel.operands)) != std::string::npos);
     check_ring(kernel, graph);
   } else if (!options.plan_only) {
     const BuildRequest request =

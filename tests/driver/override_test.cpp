@@ -2,7 +2,9 @@
 #include "cuda/skip.h"
 #include "driver/fake_driver.h"
 #include "megalith/base/file.h"
+#include "megalith/jit/compile.h"
 #include "megalith/jit/cuda/build.h"
+#include "megalith/ops/registry.h"
 
 namespace megalith::jit {
 namespace {
@@ -88,6 +90,20 @@ TEST_F(OverrideTest, WhatIsNoCubinIsRefused) {
   EXPECT_EQ(message_of<UserError>([&] { build(); }),
             "[jit] the override " + (folder / "mine/kernel.cubin") +
                 " of stage \"cubin\" is no cubin: it has 15 bytes and does not begin as an ELF file does");
+}
+
+TEST_F(OverrideTest, ACubinForOtherOperandsIsRefused) {
+  const auto compile_from = [&](int64_t columns, const std::string& edited) {
+    graph::Graph graph(ops::builtin(), "sum");
+    const auto x = graph.state("x", DType::f32, {8, columns}), y = graph.state("y", DType::f32, {8, columns});
+    graph.add("add", "add", {y, x}, {.outputs = {{"y", y}}});
+    return compile(graph, {.target = "cuda:sm_90a", .num_workers = 2, .pipeline = {.override_directory = edited}});
+  };
+  const CompiledKernel made = compile_from(64, "");
+  edit("kernel.cubin", made.cuda.cubin);
+  EXPECT_EQ(compile_from(64, folder / "mine").cuda.cubin, made.cuda.cubin);
+  EXPECT_THAT(message_of<UserError>([&] { compile_from(128, folder / "mine"); }),
+              HasSubstr("the kernel that MEGALITH_OVERRIDE brings was written for other operands than this graph's"));
 }
 
 }  // namespace
