@@ -243,10 +243,11 @@ void Engine::take_in_late_regimes(std::mutex& mutex) {
     return machine;
   };
   const bool is_gpu = jit::is_cuda_target(decoder_options_.target);
-  const std::shared_ptr<const void> gpu = is_gpu ? hold_gpu() : nullptr;  // from one machine to the next
+  std::shared_ptr<const void> gpu;  // from one machine to the next
   try {
     std::vector<Regime> others = late->take();
     if (others.empty()) return;
+    if (is_gpu) gpu = hold_gpu();
     exchange(nullptr).reset();  // whose memory they need
     add_regimes(std::move(others));
     memory_.bind_states(*regimes_.back()->graph, !is_gpu);
