@@ -12,13 +12,13 @@ namespace megalith::runtime {
 
 using jit::CudaDriver;
 
-// On the sides of the L2, where it has any and every multiprocessor has a worker that may be there; else worker by worker.
-// Partners are neighbours, on one side. Chunks that several workers take are near to one of them: a prompt of 512 tokens of Qwen3-8B takes 24.7 ms so on an H100, and 16.7 ms else.
 void CudaProgram::place_streams() {
   deal_streams();
   if (sides_.maps != nullptr) caches_.find(device_, module_.get());
 }
 
+// On the sides of the L2, where it has any and every multiprocessor has a worker that may be there; else worker by worker.
+// Partners are neighbours, on one side. Chunks that several workers take are near to one of them: a prompt of 512 tokens of Qwen3-8B takes 24.7 ms so on an H100, and 16.7 ms else.
 void CudaProgram::deal_streams() {
   const auto num_workers = static_cast<int>(streams_.streams.size());
   const bool may_have_sides = option_integer("MEGALITH_SIDES") != 0 && !streams_.is_shared() && !has_partners_ &&
