@@ -202,8 +202,10 @@ void Engine::compile(const EngineOptions& options) {
       RegimeSource{config_, decoder_options_, base_regime_->graph, options.target, num_workers_});
   const std::vector<WantedRegime> wanted = wanted_regimes(options, weight_bytes());
   auto others = std::make_unique<RegimeBuild>(source, wanted, options.starts_early);
-  // Taking in its successor stops the model, which taking in others does in any case.
-  const bool is_hasty = options.starts_early && !wanted.empty();
+  // Taking in its successor stops the model, which taking in others does in any case. No quick kernel for more tokens
+  // has run on a GPU.
+  constexpr int64_t kMostQuickRows = 64;
+  const bool is_hasty = options.starts_early && !wanted.empty() && decoder_options_.max_rows <= kMostQuickRows;
   regimes_[base_]->kernel =
       jit::compile(graph(), {.target = options.target,
                              .num_workers = num_workers_,

@@ -192,6 +192,18 @@ TEST_F(EarlyStart, TakesItsTimeIfThereIsOneKernel) {
   EXPECT_EQ(fake.count(kLittle), 0);
 }
 
+TEST_F(EarlyStart, TakesItsTimeOverAKernelOfManyTokens) {
+  let_go();
+  options_.decoder.max_rows = 65;
+  options_.regimes = {1};
+  options_.prompt_rows = 0;
+  const jit::test::FakeCompiler fake(folder_.path, compiler("true"));
+  const test::EnvironmentVariable cxx("MEGALITH_CXX", fake.path);
+  const Engine engine(test::kStoryteller, options_);
+  EXPECT_FALSE(engine.kernel().is_quick);
+  EXPECT_EQ(fake.count(kLittle), 0);
+}
+
 TEST_F(EarlyStart, RefusesAtOnceWhatCannotBe) {
   options_.regimes = {9};
   EXPECT_THROW(Engine(test::kStoryteller, options_), UserError);
