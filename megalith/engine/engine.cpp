@@ -247,7 +247,10 @@ void Engine::take_in_late_regimes(std::mutex& mutex) {
   const bool is_gpu = jit::is_cuda_target(decoder_options_.target);
   std::shared_ptr<const void> gpu;  // from one machine to the next
   try {
-    std::vector<Regime> others = late->take();
+    std::vector<Regime> others = late->take([&](int64_t rows, const std::exception& error) {
+      log_warn("[engine] no {}kernel for {} tokens at a time: {}", rows == decoder_options_.max_rows ? "better " : "",
+               rows, error.what());
+    });
     if (others.empty()) return;
     if (is_gpu) gpu = hold_gpu();
     exchange(nullptr).reset();  // whose memory they need
@@ -256,8 +259,9 @@ void Engine::take_in_late_regimes(std::mutex& mutex) {
     exchange(make_machine());
     return;
   } catch (const std::exception& error) {
-    log_warn("[engine] the kernels beside that of {} tokens at a time cannot be had, so that one goes on alone: {}",
-             decoder_options_.max_rows, error.what());
+    log_warn(
+        "[engine] the kernels beside that of {} tokens at a time cannot be taken in, so that one goes on alone: {}",
+        decoder_options_.max_rows, error.what());
   }
   if (machine_) return;
   std::erase_if(regimes_, [&](const auto& regime) { return regime->options.max_rows != decoder_options_.max_rows; });

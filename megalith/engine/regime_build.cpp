@@ -96,11 +96,17 @@ bool RegimeBuild::is_ready(std::chrono::milliseconds within) const {
                              [&](const One& one) { return one.made.wait_until(end) == std::future_status::ready; });
 }
 
-std::vector<Regime> RegimeBuild::take() {
+std::vector<Regime> RegimeBuild::take(const OnFailure& on_failure) {
   check();
   std::vector<Regime> all;
-  for (One& one : ones_)
-    if (std::optional<Regime> regime = one.made.get()) all.push_back(std::move(*regime));
+  for (size_t i = 0; i < ones_.size(); ++i) {
+    try {
+      if (std::optional<Regime> regime = ones_[i].made.get()) all.push_back(std::move(*regime));
+    } catch (const std::exception& error) {
+      if (!on_failure) throw;
+      on_failure(rows_[i], error);
+    }
+  }
   return all;
 }
 

@@ -4,6 +4,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <exception>
+#include <functional>
 #include <future>
 #include <memory>
 #include <optional>
@@ -55,8 +57,11 @@ class RegimeBuild {
   void check();
   /// Whether all are ready, or have failed, within that time.
   bool is_ready(std::chrono::milliseconds within = {}) const;
-  /// All that can share the others' memory, once; waits for them, and throws what one of them failed with.
-  std::vector<Regime> take();
+  /// Told of a kernel that could not be compiled: for how many tokens at a time, and why.
+  using OnFailure = std::function<void(int64_t rows, const std::exception& error)>;
+  /// All that can share the others' memory, once; waits for them. What one of them failed with is thrown, unless
+  /// somebody is told.
+  std::vector<Regime> take(const OnFailure& on_failure = {});
   /// Tokens at a time of each.
   const std::vector<int64_t>& rows() const { return rows_; }
 

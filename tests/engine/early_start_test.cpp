@@ -50,6 +50,12 @@ class EarlyStart : public ::testing::Test {
            "; fi; exec c++ \"$@\" -O1";
   }
 
+  /// For `late`: no kernel for so many tokens at a time.
+  static std::string fails_for(int64_t rows) {
+    return "for word in \"$@\"; do case $word in *.cpp) grep -q 'T_largest = " + std::to_string(rows) +
+           "[,;]' $word && exit 1;; esac; done";
+  }
+
   /// One request with the first kernel, and another when the service has seen what became of the others: it keeps no page of
   /// what came before.
   void ask_before_and_after(AsyncEngine& service) const {
@@ -124,6 +130,24 @@ TEST_F(EarlyStart, GoesOnAloneIfTheyCannotBeCompiled) {
   ask_before_and_after(*std::make_unique<AsyncEngine>(engine));
   EXPECT_FALSE(engine.has_late_regimes());
   EXPECT_EQ(engine.regimes(), (std::vector<int64_t>{8}));
+}
+
+TEST_F(EarlyStart, HasThoseThatCouldBeCompiled) {
+  const jit::test::FakeCompiler fake(folder_.path, compiler(fails_for(16)));
+  const test::EnvironmentVariable cxx("MEGALITH_CXX", fake.path);
+  Engine engine(test::kStoryteller, options_);
+  ask_before_and_after(*std::make_unique<AsyncEngine>(engine));
+  EXPECT_EQ(engine.regimes(), (std::vector<int64_t>{1, 3, 8}));
+  EXPECT_FALSE(engine.kernel().is_quick);
+}
+
+TEST_F(EarlyStart, KeepsTheQuickKernelIfItsSuccessorCannotBeCompiled) {
+  const jit::test::FakeCompiler fake(folder_.path, compiler(fails_for(8)));
+  const test::EnvironmentVariable cxx("MEGALITH_CXX", fake.path);
+  Engine engine(test::kStoryteller, options_);
+  ask_before_and_after(*std::make_unique<AsyncEngine>(engine));
+  EXPECT_EQ(engine.regimes(), (std::vector<int64_t>{1, 3, 8, 16}));
+  EXPECT_TRUE(engine.kernel().is_quick);
 }
 
 TEST_F(EarlyStart, DoesNotWaitForThemWhenItEnds) {
