@@ -204,7 +204,7 @@ void Engine::compile(const EngineOptions& options) {
   auto others = std::make_unique<RegimeBuild>(source, wanted, options.starts_early);
   // Taking in its successor stops the model, which taking in others does in any case. No quick kernel for more tokens
   // has run on a GPU.
-  constexpr int64_t kMostQuickRows = 64;
+  constexpr int64_t kMostQuickRows = 128;
   const bool is_hasty = options.starts_early && !wanted.empty() && decoder_options_.max_rows <= kMostQuickRows;
   regimes_[base_]->kernel =
       jit::compile(graph(), {.target = options.target,

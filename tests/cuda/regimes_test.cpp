@@ -51,7 +51,7 @@ TEST(CudaRegimes, BeginWithAKernelThatIsCompiledQuicklyAndWritesTheSame) {
   MEGALITH_SKIP_IF(testing::missing_gpu());
   const std::string folder = MEGALITH_SOURCE_DIR "/models/storyteller";
   const test::EnvironmentVariable optimize("MEGALITH_OPTIMIZE", "full");
-  for (const size_t num : {1, 8, 64}) {
+  for (const size_t num : {1, 8, 64, 128}) {
     std::vector<engine::Request> requests;
     for (size_t r = 0; r < num; ++r) {
       engine::Request request{.max_new_tokens = 100, .ignore_stop_tokens = true};

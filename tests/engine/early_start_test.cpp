@@ -218,7 +218,7 @@ TEST_F(EarlyStart, TakesItsTimeIfThereIsOneKernel) {
 
 TEST_F(EarlyStart, TakesItsTimeOverAKernelOfManyTokens) {
   let_go();
-  options_.decoder.max_rows = 65;
+  options_.decoder.max_rows = 129;
   options_.regimes = {1};
   options_.prompt_rows = 0;
   const jit::test::FakeCompiler fake(folder_.path, compiler("true"));
