@@ -3,7 +3,7 @@
 //
 // Keys and values of earlier iterations come from the cache; those of this iteration's rows from `qkv` itself, so that
 // nobody waits for the cache to be written. Loads of the cache are under way before the first wait, but for those of warps
-// that have something of `qkv` to look at: their looks would stand behind all loads.
+// that have something of `qkv` to look at, whose looks would stand behind all loads, and for values that are in the L2.
 //
 // A warp takes every sixteenth tile of eight positions, from its keys to the sum of its values: so of up to four query
 // heads a position is loaded by one warp, of more by two. Keys and values come just as they lie in the cache, 16 bytes
@@ -27,6 +27,7 @@
 #pragma once
 
 #include "megalith/kernels/cuda/attention/kv_split.cuh"
+#include "megalith/kernels/stream_limits.h"
 
 namespace megalith::kernels {
 
@@ -75,14 +76,18 @@ class ChunkAttention {
     uint4 key[kRuns] = {}, value[kRuns] = {};
     u32 tile = 0;  // the next one to be loaded, of the warp's
     int pages = pages_from(first, cached);
+    // Values of a first tile that is in the L2 come in time behind the wait, and before it looks would stand behind them.
+    const bool is_in_l2 = kRows <= stream::kMaxRowsOfWords && waits_for_words() != 0 && cached > kAtOnce;
+    int first_row = 0;
     if (first < cached) {
-      const int row = row_at(first, cached, page_of_tile(pages, tile));
-      load(key, args().k_cache, row);
-      load(value, args().v_cache, row);
+      first_row = row_at(first, cached, page_of_tile(pages, tile));
+      load(key, args().k_cache, first_row);
+      if (!is_in_l2) load(value, args().v_cache, first_row);
     }
     if (++tile % kPagesAtOnce == 0) pages = pages_from(first + kAtOnce, cached);
     block_sync();
     inputs_are_ready(args().epoch);
+    if (is_in_l2) load(value, args().v_cache, first_row);
 #pragma unroll 1
     for (int at = first; at < count; at += kAtOnce) {
       const int next = at + kAtOnce;

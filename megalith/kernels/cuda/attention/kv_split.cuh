@@ -72,24 +72,23 @@ inline i64 element_on_page(int page, int position, int g) {
   return ((i64(page) * B + position % B) * Args::G + g) * (2 * Args::H);
 }
 
-/// Positions of a chunk that come into the L2 before its task has its turn, at most: of a head of 128 values 256 KB a task, which
-/// all workers' tasks together still find there; and how many of them as soon as the task has its frame, the others a task
-/// later. docs/performance/gpu-tuning.md, "Behind long sequences", has what else was measured.
-inline constexpr int kMaxAhead = 512, kFirstAhead = 128;
+/// Positions of a chunk that come into the L2 before its task has its turn: each warp's first tile as soon as the task has its
+/// frame, and of those behind it up to kMoreAhead a task later. All workers' tasks together still find so many there; of a head
+/// of 128 values they are 192 KB a task. docs/performance/gpu-tuning.md, "Behind long sequences", has what else was measured.
+inline constexpr int kFirstAhead = attention::kTilePositions * kWarps, kMoreAhead = 256,
+                     kMaxAhead = kFirstAhead + kMoreAhead;
 /// Brings some of a chunk's `count` cached positions into the L2, by a warp: numbers [first, end) of up to kMaxAhead that are
-/// chosen. If there are more than that it is every so many-th tile, so that memory is busy with the others as long as the task
-/// takes; and one further each time that so many are chosen as there are warps, so that each warp has its share. Then, and where
-/// words are slower than memory, the first tiles are left out: a task asks for them itself before it waits for anything. Tables may
-/// be about to change: a page that there is not is passed over.
+/// chosen. If there are more than that it is every second tile behind the first ones, so that memory is busy with the others
+/// meanwhile, and all are taken before they are driven out; and one further each time that so many are chosen as there are warps,
+/// so that each warp has its share. Tables may be about to change: a page that there is not is passed over.
 template <class Args>
 inline void prefetch_positions(const Args& args, int request, int g, int c, int first, int end, int count) {
   constexpr int D = 2 * static_cast<int>(Args::H), kTile = attention::kTilePositions;
-  const int begin = waits_for_words() != 0 || count > kMaxAhead ? kTile * kWarps : 0;
-  if (count <= begin) return;
-  const int apart = (count - begin + kMaxAhead - 1) / kMaxAhead;
+  const int apart = count > kMaxAhead ? 2 : 1;
 #pragma unroll 1
   for (int at = first + lane(); at < end; at += kWarpLanes) {
-    const int n = begin + (at / kTile * apart + at / kTile / kWarps % apart) * kTile + at % kTile;
+    const int behind = max(at - kFirstAhead, 0) / kTile;
+    const int n = at + (behind * (apart - 1) + behind / kWarps % apart) * kTile;
     if (n >= count) return;
     const int position = cached_position<Args>(c, n), page = noted_page(args, request, position);
     if (static_cast<u32>(page) >= static_cast<u32>(Args::P)) continue;
