@@ -257,7 +257,9 @@ void MemoryMap::release(const std::byte* begin, int64_t bytes) const {
 
 void MemoryMap::fill_state(const graph::Graph& graph, const std::string& name, uint64_t seed) {
   const graph::Tensor& tensor = graph.tensor(graph.find(name));
-  fill_random(addresses_.at(name), tensor.dtype, 0, tensor.num_elements(), 0, 1, seed);
+  void* const data = addresses_.at(name);
+  for_rows(tensor.num_elements(), kStretchBytes,
+           [&](int64_t begin, int64_t end) { fill_random(data, tensor.dtype, begin, end, 0, 1, seed); });
 }
 
 }  // namespace megalith::engine
