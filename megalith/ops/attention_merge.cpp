@@ -1,6 +1,5 @@
 #include "megalith/graph/operator.h"
 #include "megalith/kernels/attention_workspace.h"
-#include "megalith/kernels/stream_layout.h"
 
 namespace megalith::ops {
 
@@ -37,7 +36,7 @@ graph::Operator attention_merge() {
       .test({{"T", 3}, {"A", 3}, {"D", 80}, {"C", 4}, {"L", 5}});
 }
 
-/// Puts the chunks of rope_attention_chunk together: A heads of D values, C chunks. `softmax` has of each
+/// Puts the chunks of attention_fresh together: A heads of D values, C chunks. `softmax` has of each
 /// head the largest score of a chunk and the total of its weights; an empty chunk has -inf and 0.
 graph::Operator attention_merge_chunks() {
   return operator_("attention_merge_chunks",
@@ -54,17 +53,6 @@ graph::Operator attention_merge_chunks() {
         y[t, a * D + d] = sum(c, exp(softmax[t, c, a, 0] - big[t, a]) * part[t, c, a, d]) / weight[t, a]
       )")
       .tasks({"a", "t"})
-      .body({.target = "cuda",
-             .file = "attention/combine.cuh",
-             .name = "combine_kv_splits",
-             .applies =
-                 [](const graph::BodyQuery& q) {
-                   const int64_t d = q.sizes.at("D");
-                   return dtype_is_half(q.dtypes.at("y")) && q.sizes.at("C") <= 32 && d % 2 == 0 && 1024 % d == 0;
-                 },
-             .exchanged = {"part", "softmax", "y"},
-             .blocked = {"y"},
-             .area_bytes = [](const graph::BodyQuery&) { return int64_t{stream::kSumsBytes + 2 * 512 * 8}; }})
       .test({{"T", 1}, {"A", 2}, {"D", 64}, {"C", 1}})
       .test({{"T", 3}, {"A", 3}, {"D", 80}, {"C", 4}});
 }

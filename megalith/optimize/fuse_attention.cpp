@@ -21,8 +21,6 @@ namespace {
 
 // Positions of a text are dealt to chunks in blocks of so many. 32 positions keep all warps of a task busy at once.
 constexpr int64_t kBlockPositions = 32;
-// Chunks of attention that a task merges at most.
-constexpr int64_t kMaxChunks = 32;
 // Rows that a task merges, whose parts are under way together.
 constexpr int64_t kMergeRows = 2;
 // Tasks that write the cache, at most.
@@ -264,8 +262,11 @@ class AttentionFusion {
     pending.reset();
     if (form_ != Form::whole_cached) pending = append;
     if (form_ == Form::parts)
-      graph_.insert(here, "attention_merge_chunks", b_.attention.name + "_merge", made,
-                    {.tile = {{"t", kMergeRows}}, .outputs = {{"y", operand(b_.attention, "y")}}});
+      graph_.insert(here, "attention_merge_dealt", b_.attention.name + "_merge",
+                    {made[0], made[1], operand(b_.attention, "position")},
+                    {.sizes = {{"S", positions()}, {"U", dealt_rows()}, {"L", kBlockPositions}},
+                     .tile = {{"t", kMergeRows}},
+                     .outputs = {{"y", operand(b_.attention, "y")}}});
     graph_.remember({"fuse_attention", b_.attention.name,
                      fmt::format("{}, rope and attention with what is between, kv_append",
                                  b_.products.empty() ? "split_heads" : "linear"),
@@ -280,6 +281,10 @@ class AttentionFusion {
   // As many positions as attention looks at; tables of angles may go on, and where they do not, no row is behind them.
   int64_t positions() const { return std::min(b_.attention.sizes.at("S"), graph_.tensor(b_.cosine).shape[0].size); }
   int64_t places() const { return b_.per_group + 2; }
+  // Of a kernel that shares its cache with others a sequence's bits depend on the load anyway.
+  bool depends_on_load() const { return !graph_.tensor(operand(b_.attention, "k_cache")).any_layout; }
+  // Rows that chunks are dealt to, however few there are; 0: to those that there are.
+  int64_t dealt_rows() const { return depends_on_load() ? 0 : b_.rows; }
   int64_t attention_workers() const { return machine::halving_workers(goal_.gpu()); }
   // Of a prompt's tokens later ones have more keys, so a task has no more than a tile of queries: a worker that has several
   // tasks has early tokens and late ones then.
@@ -309,20 +314,22 @@ class AttentionFusion {
     NodeOptions options = {.sizes = {{"E", places()}, {"M", b_.per_group}, {"S", positions()}},
                            .attributes = {{"scale", b_.attention.attributes.at("scale")}}};
     if (normed()) options.attributes["eps"] = b_.eps;
-    // Of a kernel that shares its cache with others a sequence's bits depend on the load anyway.
-    if (form_ == Form::whole_cached && requests() > 1 && !graph_.tensor(operand(b_.attention, "k_cache")).any_layout)
-      options.attributes["alone"] = 1;
+    if (form_ == Form::whole_cached && requests() > 1 && depends_on_load()) options.attributes["alone"] = 1;
     if (form_ != Form::parts) {
       options.tile = {{"g", 1}, {"t", rows_of_task()}};
       options.outputs = {{"y", operand(b_.attention, "y")}};
       return options;
     }
-    // Chunks times groups of heads times fours of rows come to about as many tasks as the GPU has workers.
-    const int64_t rows = attention::is_row_alone(b_.rows, b_.size) ? 1 : int64_t{attention::kParts};
-    options.sizes["C"] =
-        std::clamp(attention_workers() / (b_.groups * ceil_div(b_.rows, rows)), int64_t{1}, kMaxChunks);
+    // Chunks times groups of heads, or fours of chunks of many rows, come to about as many tasks as the GPU has workers.
+    const int64_t together = attention::is_row_alone(b_.rows, b_.size) ? 1 : int64_t{attention::kParts};
+    options.sizes["V"] =
+        std::clamp(together * attention_workers() / b_.groups, b_.rows, b_.rows * int64_t{attention::kMaxChunks});
+    options.sizes["U"] = dealt_rows();
     options.sizes["L"] = kBlockPositions;
-    options.tile = {{"t", rows}};
+    // Of as many rows as there may be each has the fewest chunks.
+    const int64_t fewest = std::min(options.sizes["V"] / b_.rows, int64_t{attention::kMaxChunks});
+    options.sizes["C"] = ceil_div(positions(), fewest * kBlockPositions) * kBlockPositions;
+    options.tile = {{"s", together}};
     return options;
   }
 

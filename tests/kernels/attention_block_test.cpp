@@ -44,25 +44,25 @@ f64 number(f32 value) { return value; }
 f64 number(bf16 value) { return to_f32(value); }
 
 /// The operands of an `attention_qkv` of one row, of the second of two requests; or of several, of which the first is
-/// of the first request, all others of the second, and the last but one is looked at. Positions are dealt to two
+/// of the first request unless there are two, all others of the second, and the last but one is looked at. Positions are dealt to two
 /// chunks, three by three or eight by eight; pages lie anywhere. What nobody may read is NaN.
-template <class Of>
+template <class Of, int kOfRow = 2>
 struct Task {
-  static constexpr i64 H = Of::D / 2, W = Of::W, M = Of::M, E = M + 2, G = 2, L = Of::L, C = 2, B = 16, Q = 560,
-                       P = 2 * Q, T_largest = Of::kRows;
+  static constexpr i64 H = Of::D / 2, W = Of::W, M = Of::M, E = M + 2, G = 2, L = Of::L, B = 16, Q = 560, P = 2 * Q,
+                       S = Q * B, T_largest = Of::kRows, V = kOfRow * T_largest, U = 0;
   struct Checks {
     static constexpr u32 page_table = 0;
   };
   FaultNote faults{};  // of right data nobody notes one
   static constexpr f32 scale = 0.11f, eps = 1e-5f;
   const Task* task;
-  i64 T;
+  i64 T, s_begin, s_end, g_begin, g_end;
   Words<bf16> qkv;                          // (T, G, E, D)
   const bf16 *q_norm, *k_norm;              // (D)
   const typename Of::Table *cosine, *sine;  // (positions, W)
   const bf16 *k_cache, *v_cache;            // (pages, B, G, D)
   const i32* page_table;                    // (2, Q)
-  Words<f32> part, softmax;                 // (T, C, G, M, D) and (T, C, G, M, 2)
+  Words<f32> part, softmax;                 // (V, G, M, D) and (V, G, M, 2)
   Epoch epoch;
   static Task of(const Task& task) { return task; }
 };
@@ -78,11 +78,12 @@ template <class Of>
 class AttentionBlock : public ::testing::Test {
  protected:
   using Of_ = Task<Of>;
-  static constexpr size_t D = Of::D, H = D / 2, W = Of::W, M = Of::M, E = M + 2, G = Of_::G, C = Of_::C, B = Of_::B,
-                          Q = Of_::Q;
+  using OfMany = Task<Of, Of::kRows == 2 ? 4 : 5>;  // of two rows they are dealt by shifts
+  static constexpr size_t D = Of::D, H = D / 2, W = Of::W, M = Of::M, E = M + 2, G = Of_::G, C = 2, V = OfMany::V,
+                          B = Of_::B, Q = Of_::Q;
   static constexpr size_t kGroup = 1, kRequest = 1;
   // Rows, of which `kFirst` is the request's first and `kRow` is looked at.
-  static constexpr size_t T = Of::kRows, kFirst = T > 1 ? 1 : 0, kRow = T > 1 ? T - 2 : 0;
+  static constexpr size_t T = Of::kRows, kFirst = T > 2 ? 1 : 0, kRow = T > 1 ? T - 2 : 0;
   static_assert(kRow >= kFirst && attention::row_alone_bytes(T, Of::M, Of::D) <= kWorkerConfig.area_bytes);
 
   f32 normal() { return std::normal_distribution<f32>()(random_); }
@@ -118,7 +119,7 @@ class AttentionBlock : public ::testing::Test {
     words_.clear();
     for (size_t i = 0; i < qkv_.size(); i += 2)
       words_.push_back(word(qkv_[i].bits | static_cast<u32>(qkv_[i + 1].bits) << 16));
-    part_.assign(T * C * G * M * D, 0), softmax_.assign(T * C * G * M * 2, 0);
+    part_.assign(V * G * M * D, 0), softmax_.assign(V * G * M * 2, 0);
     row_table().request[0] = row_table().position[0] = row_table().start[0] = 0;
     for (size_t row = kFirst; row < T; ++row) {
       row_table().request[row] = kRequest;
@@ -126,9 +127,8 @@ class AttentionBlock : public ::testing::Test {
       row_table().position[row] = static_cast<int>(start + row - kFirst);
     }
   }
-  /// By every thread of the block.
-  void run(int c) {
-    Of_ task = {};
+  template <class Args>
+  void fill(Args& task) {
     task.task = &task, task.T = T;
     task.qkv = {words_.data()}, task.part = {part_.data()}, task.softmax = {softmax_.data()};
     task.q_norm = q_norm_.data(), task.k_norm = k_norm_.data();
@@ -136,9 +136,24 @@ class AttentionBlock : public ::testing::Test {
     task.k_cache = k_cache_.data(), task.v_cache = v_cache_.data();
     task.page_table = page_table_.data();
     task.epoch = {kEpoch, nullptr};
-    if (thread() == 0) attended() = {kRow, kGroup, c};
+  }
+  /// By every thread of the block.
+  void run(int c) {
+    Of_ task = {};
+    fill(task);
+    const Attended one = {kRow, kGroup, static_cast<int>(kRow + static_cast<size_t>(c) * T), {c, C}};
+    if (thread() == 0) attended() = one;
     block_sync();
-    ChunkAttention<Of::kNorm, Of_>(&task, {kRow, kGroup, c}).run();
+    ChunkAttention<Of::kNorm, Of_>(&task, one).run();
+  }
+  /// All chunks of so many rows, by every thread of the block.
+  void run_all(i64 rows) {
+    OfMany task = {};
+    fill(task);
+    task.T = rows;
+    task.g_begin = kGroup, task.g_end = kGroup + 1;
+    task.s_begin = 0, task.s_end = OfMany::V;
+    attend_rows_alone<Of::kNorm, OfMany>(task, &task);
   }
 
   /// Head e of a row as the scores want it.
@@ -157,17 +172,17 @@ class AttentionBlock : public ::testing::Test {
   }
   /// What the body gave of chunk c. Queries and weights are two bf16 each, so 2^-18 off at most; a score, and the
   /// largest that it is compared with, by that of its terms' sizes.
-  void check(size_t c) const {
+  void check(size_t c, size_t share, size_t chunks = C) const {
     std::vector<std::vector<f64>> fresh_keys;
     for (size_t row = kFirst; row <= kRow; ++row) fresh_keys.push_back(turned(row, M, k_norm_));
     for (size_t m = 0; m < M; ++m) {
       const std::vector<f64> query = turned(kRow, m, q_norm_);
-      const size_t at = ((kRow * C + c) * G + kGroup) * M + m;
+      const size_t at = (share * G + kGroup) * M + m;
       const f64 top = value_in(softmax_[2 * at]), total = value_in(softmax_[2 * at + 1]);
       f64 largest = -INFINITY, size = 0, wanted_total = 0;
       std::vector<f64> wanted(D);
       for (size_t p = 0; p <= start_ + kRow - kFirst; ++p) {
-        if (p / Of_::L % C != c) continue;
+        if (p / Of_::L % chunks != c) continue;
         const bool is_fresh = p >= start_;
         f64 score = 0, size_of_score = 0;
         for (size_t d = 0; d < D; ++d) {
@@ -210,7 +225,8 @@ class AttentionBlock : public ::testing::Test {
 using Shapes = ::testing::Types<Shape<64, 1, false>, Shape<64, 8, true>, Shape<96, 3, true>, Shape<128, 2, true>,
                                 Shape<128, 4, false>, Shape<128, 4, true, 4>, Shape<64, 1, false, 3>,
                                 Shape<96, 5, true, 8>, Shape<64, 1, false, 1, 8>, Shape<128, 4, true, 1, 8>,
-                                Shape<128, 7, true, 8, 8>, Shape<96, 3, true, 3, 8>, Turned<Shape<128, 2, true>, bf16>,
+                                Shape<128, 7, true, 8, 8>, Shape<96, 3, true, 3, 8>, Shape<128, 2, true, 2, 8>,
+                                Turned<Shape<128, 2, true>, bf16>,
                                 Turned<Shape<96, 3, true, 3, 8>, f32>, Turned<Shape<64, 1, false>, bf16, 32>>;
 TYPED_TEST_SUITE(AttentionBlock, Shapes);
 
@@ -228,10 +244,38 @@ TYPED_TEST(AttentionBlock, IsThatOfExactArithmetic) {
         this->run(c);
         block_sync();
         SCOPED_TRACE(testing::Message() << count << " positions, chunk " << c);
-        if (thread() == 0) this->check(static_cast<size_t>(c));
+        if (thread() == 0) this->check(static_cast<size_t>(c), this->kRow + static_cast<size_t>(c) * this->T);
       }
     }
   });
+}
+
+// However few rows there are, every chunk is somebody's: of share s row s mod rows has chunk s / rows.
+TYPED_TEST(AttentionBlock, DealsAllChunksToTheRowsThatThereAre) {
+  constexpr size_t kMine = TestFixture::kRow, kShares = TestFixture::OfMany::V;
+  by_block([&] {
+    for (const size_t start : {5, 77, 1300})
+      for (size_t rows = kMine + 1; rows <= TestFixture::T; ++rows) {
+        if (thread() == 0) this->make(start, 1.0f);
+        if (thread() == 0) std::memset(ring_slot(0), 0xff, sizeof dynamic_shared - stream::kVariablesBytes);
+        block_sync();
+        this->run_all(static_cast<i64>(rows));
+        block_sync();
+        if (thread() != 0) continue;
+        const size_t chunks = (kShares - kMine + rows - 1) / rows;
+        for (size_t c = 0; c < chunks; ++c) {
+          SCOPED_TRACE(testing::Message()
+                       << start << " positions, " << rows << " rows, chunk " << c << " of " << chunks);
+          this->check(c, kMine + c * rows, chunks);
+        }
+      }
+  });
+}
+
+TEST(DealtRows, AreDividedAsWholeNumbersAre) {
+  for (int b = 1; b <= 128; ++b)
+    for (int a = 0; a < 1 << 20; a += a % b == 0 || a % b == b - 1 ? 1 : std::max(b - 1 - a % b, 1))
+      ASSERT_EQ(quick_divide(a, b), a / b) << a << " / " << b;
 }
 
 }  // namespace

@@ -127,6 +127,17 @@ struct AloneTask : CachedTask<Of> {
   static AloneTask of(const AloneTask& task) { return task; }
 };
 
+/// Those of a `rope_attention_chunk`: five chunks for each row that there may be.
+template <class Of, bool kToAll>
+struct ChunkTask : CachedTask<Of> {
+  static constexpr i64 V = 5 * Of::kRows, U = kToAll ? Of::kRows : 0, L = 8, S = kPositions;
+  const ChunkTask* task;
+  const i32* start;
+  i64 s_begin, s_end;
+  Words<f32> part, softmax;  // (V, G, M, D) and (V, G, M, 2)
+  static ChunkTask of(const ChunkTask& task) { return task; }
+};
+
 /// Those of a `rope_kv_append`.
 template <class Of>
 struct AppendTask {
@@ -306,20 +317,53 @@ class AttentionRows : public ::testing::Test {
     for (i64 t = 0; t < static_cast<i64>(rows_.size()); t += task_rows)
       for (i64 g = 0; g < static_cast<i64>(G); g += kTaskGroups) {
         OfTask task = {};
-        task.task = &task, task.T = static_cast<i64>(rows_.size());
+        fill(task);
         task.t_begin = t, task.t_end = t + task_rows;  // of more rows than there are
         task.g_begin = g, task.g_end = std::min(g + kTaskGroups, static_cast<i64>(G));
-        task.qkv = qkv_.data(), task.y = y_.data();
-        task.q_norm = q_norm_.data(), task.k_norm = k_norm_.data();
-        task.cosine = cosine_.data(), task.sine = sine_.data();
-        task.k_cache = {k_cache_.data()}, task.v_cache = {v_cache_.data()};
-        task.page_table = page_table_.data();
-        task.epoch = {1, nullptr};
         if constexpr (kAllCached<OfTask> && Of::kTakesTiles)
           attend_query_tiles<Of::kNorm, OfTask>(&task);
         else
-          attend_rows<Of::kNorm, OfTask>(&task, 0);
+          attend_rows<Of::kNorm, OfTask>(&task);
         block_sync();
+      }
+  }
+
+  /// The same by chunks, a few a task, which are put together then.
+  template <bool kToAll>
+  void run_chunks() {
+    using OfTask = ChunkTask<Of, kToAll>;
+    constexpr size_t kShares = OfTask::V, kHeads = G * M;
+    if (thread() == 0) {
+      y_.assign(rows_.size() * kHeads * D, bf16{0x7fff});
+      part_.assign(kShares * kHeads * D, 0), softmax_.assign(kShares * kHeads * 2, 0);
+      std::memset(shared_area(), 0xff, kWorkerConfig.area_bytes);
+    }
+    block_sync();
+    constexpr i64 kTaskShares = 4;
+    for (i64 s = 0; s < OfTask::V; s += kTaskShares) {
+      OfTask task = {};
+      fill(task);
+      task.s_begin = s, task.s_end = std::min(s + kTaskShares, OfTask::V), task.g_end = static_cast<i64>(G);
+      task.part = {part_.data()}, task.softmax = {softmax_.data()};
+      attend_chunks<Of::kNorm, OfTask>(&task);
+      block_sync();
+    }
+    if (thread() != 0) return;
+    const size_t dealt = kToAll ? Of::kRows : rows_.size();
+    for (size_t t = 0; t < rows_.size(); ++t)
+      for (size_t head = 0; head < kHeads; ++head) {
+        f64 top = -INFINITY, total = 0;
+        std::vector<f64> sum(D);
+        const auto each_share = [&](auto work) {
+          for (size_t s = t; s < kShares && s / dealt < attention::kMaxChunks; s += dealt) work(s * kHeads + head);
+        };
+        each_share([&](size_t at) { top = std::max(top, written(softmax_[2 * at])); });
+        each_share([&](size_t at) {
+          const f64 weight = std::exp(written(softmax_[2 * at]) - top);
+          total += weight * written(softmax_[2 * at + 1]);
+          for (size_t d = 0; d < D; ++d) sum[d] += weight * written(part_[at * D + d]);
+        });
+        for (size_t d = 0; d < D; ++d) y_[(t * kHeads + head) * D + d] = to_bf16(static_cast<f32>(sum[d] / total));
       }
   }
 
@@ -363,6 +407,21 @@ class AttentionRows : public ::testing::Test {
     size_t request, position;
   };
 
+  template <class OfTask>
+  void fill(OfTask& task) {
+    task.task = &task, task.T = static_cast<i64>(rows_.size());
+    task.qkv = qkv_.data(), task.y = y_.data();
+    task.q_norm = q_norm_.data(), task.k_norm = k_norm_.data();
+    task.cosine = cosine_.data(), task.sine = sine_.data();
+    task.k_cache = {k_cache_.data()}, task.v_cache = {v_cache_.data()};
+    task.page_table = page_table_.data();
+    task.epoch = {1, nullptr};
+  }
+  static f64 written(u64 word) {
+    EXPECT_EQ(word >> 32, 1u) << "not written";
+    return __builtin_bit_cast(f32, static_cast<u32>(word));
+  }
+
   void check_head(size_t t, size_t g, size_t m) const {
     std::vector<f64> query = turned(t, g, m, q_norm_);
     if (Of::kTakesTiles)
@@ -405,6 +464,7 @@ class AttentionRows : public ::testing::Test {
   Cache k_cache_, v_cache_, appended_keys_, appended_values_;
   std::vector<typename Of::Table> cosine_, sine_;
   std::vector<i32> page_table_, requests_, positions_;
+  std::vector<u64> part_, softmax_;
   u32 table_[2 * page_pairs::kTableWords];  // of keys, of values
 };
 
@@ -434,6 +494,30 @@ TYPED_TEST(AttentionRows, IsThatOfExactArithmetic) {
       if (thread() == 0) this->check();
       block_sync();
       this->template check_alone<AllCachedTask<TypeParam>>();
+    }
+  });
+}
+
+// Of few rows each has many chunks, of many few; or as many as if all rows were there.
+template <class Of>
+class AttentionChunks : public AttentionRows<Of> {};
+using ChunkShapes =
+    ::testing::Types<Shape<128, 4, true, 64, 2>, Shape<96, 3, true, 32, 1, 5>, Shape<160, 2, true, 4, 2, 70>>;
+TYPED_TEST_SUITE(AttentionChunks, ChunkShapes);
+TYPED_TEST(AttentionChunks, AreTogetherThoseOfExactArithmetic) {
+  by_block([&] {
+    for (const unsigned rows : {1u, 2u, 9u}) {
+      if (rows + 2 > TypeParam::kRows) continue;
+      for (const bool to_all : {false, true}) {
+        if (thread() == 0) this->make({3, 0, 277}, {1, rows, 1}, 2);
+        block_sync();
+        if (to_all)
+          this->template run_chunks<true>();
+        else
+          this->template run_chunks<false>();
+        if (thread() == 0) this->check();
+        block_sync();
+      }
     }
   });
 }

@@ -90,7 +90,7 @@ TEST(Cost, OfLaterChunksOfATextIsLessUnlessAWorkerHasSeveral) {
     for (const Task& task : partition(graph, lowered, workers, machine::worker_rates("cuda:sm_90a")).tasks)
       if (graph.nodes()[static_cast<size_t>(task.node)].op->name.ends_with("attention_chunk"))
         for (const loop::Range& range : task.tile)
-          if (range.iname == "c") costs[range.begin] = task.cost_ns;
+          if (range.iname == "s") costs[range.begin] = task.cost_ns;
     return costs;
   };
   const std::map<int64_t, double> shrinking = costs_of_chunks(132), alike = costs_of_chunks(12);

@@ -89,41 +89,46 @@ const std::map<std::string, int64_t> kOne = {{"T", 1},  {"G", 2},  {"M", 2}, {"E
 
 // ---- the operators ------------------------------------------------------------------------------------------------------
 
-// attention_fresh, of one of C chunks of positions.
+// attention_dealt: V chunks of all rows.
 Operator chunk(bool norm) {
   operator_ op = with_inputs(prefix(norm) + "attention_chunk",
-                             "softmax(q k^T) v over one chunk of the positions, not normalised", norm, norm);
+                             "softmax(q k^T) v over one chunk of a row's positions, not normalised", norm, norm);
   add_cache(op)
       .index("start", {"T"}, "S")
-      .output("part", {"T", "C", "G * M", "2 * H"})
+      .output("part", {"V", "G * M", "2 * H"})
       .exactly()
       // Of each head the largest score, then the total of exp(score - largest).
-      .output("softmax", {"T", "C", "G * M", "2"})
+      .output("softmax", {"V", "G * M", "2"})
       .exactly();
-  add_attributes(op.size("C").size("L"), norm)
+  add_attributes(op.size("V").size("U").size("L").size("C"), norm)
       .composed(
           kSplit + queries(norm) + keys(norm, "u") +
-              "part, softmax = attention_fresh(queries, keys, v, k_cache, v_cache, page_table, request, position, "
+              "part, softmax = attention_dealt(queries, keys, v, k_cache, v_cache, page_table, request, position, "
               "start)\n",
           single())
-      .tasks({"g", "c", "t"})
+      .tasks({"g", "s"})
       .body(
           {.target = "cuda",
            .file = "attention/attention.cuh",
            .name = norm ? "attention_partial_norm" : "attention_partial_plain",
-           .applies = [](const graph::BodyQuery& q) { return heads_suit_of(q, stream::kWideRows); },  // a bit for each
+           .applies =
+               [](const graph::BodyQuery& q) {
+                 return heads_suit_of(q, stream::kWideRows) &&  // a bit for each
+                        attention::each_has_a_chunk(q.sizes.at("V"), q.sizes.at("T"), q.sizes.at("U"));
+               },
            .exchanged = {"qkv", "part", "softmax"},
            .area_bytes =
                [](const graph::BodyQuery& q) {
                  return attention::chunk_bytes(q.sizes.at("T"), q.sizes.at("E") - 2, 2 * q.sizes.at("H"));
                },
            .rounds_operands = true,
-           .shrinks_along = "c",
+           .shrinks_along = "s",
            .prefetch = "attention_ahead",
            .prefetch_late = "attention_ahead_late"})
-      .test(with(kOne, {{"C", 3}, {"L", 4}}))
-      .test(with(kThree, {{"C", 2}, {"L", 6}}))
-      .test(with({{"W", 64}, {"C", 3}, {"L", 4}}, kOne))
+      .test(with(kOne, {{"V", 3}, {"U", 0}, {"L", 4}, {"C", 24}}))
+      .test(with(kThree, {{"V", 8}, {"U", 0}, {"L", 6}, {"C", 12}}))
+      .test(with(kThree, {{"V", 6}, {"U", 3}, {"L", 6}, {"C", 12}}))
+      .test(with({{"W", 64}, {"V", 3}, {"U", 1}, {"L", 4}, {"C", 24}}, kOne))
       .test({{"T", 4},
              {"G", 1},
              {"M", 4},
@@ -136,8 +141,10 @@ Operator chunk(bool norm) {
              {"B", 16},
              {"R", 2},
              {"Q", 6},
-             {"C", 2},
-             {"L", 40}})
+             {"V", 8},
+             {"U", 4},
+             {"L", 40},
+             {"C", 80}})
       // Heads longer than a block has registers for: several rows share it on a GPU.
       .test({{"T", 3},
              {"G", 1},
@@ -151,8 +158,10 @@ Operator chunk(bool norm) {
              {"B", 8},
              {"R", 2},
              {"Q", 6},
-             {"C", 2},
-             {"L", 12}});
+             {"V", 7},
+             {"U", 0},
+             {"L", 12},
+             {"C", 24}});
   return op;
 }
 

@@ -14,7 +14,11 @@ inline void attention_task(const Args& args) {
   constexpr bool kWhole = Chunks<Args>::kWhole;
   constexpr bool kAlone = !kWhole && attention::is_row_alone(Args::T_largest, 2 * Args::H);
   const auto task = args.task;
-  if (args.t_begin >= rows_of(args)) return;
+  if constexpr (kWhole) {
+    if (args.t_begin >= rows_of(args)) return;
+  } else {
+    if (rows_of(args) == 0) return;
+  }
   look_up_rows(args);
   if constexpr (kAlone) {
     attend_rows_alone<kNorm, Args>(args, task);
@@ -23,10 +27,9 @@ inline void attention_task(const Args& args) {
   if constexpr (kAllCached<Args> && attention::takes_query_tiles(Args::T_largest, 2 * Args::H)) {
     attend_query_tiles<kNorm, Args>(task);
   } else if constexpr (kWhole) {
-    attend_rows<kNorm, Args>(task, 0);
+    attend_rows<kNorm, Args>(task);
   } else {
-#pragma unroll 1
-    for (int c = static_cast<int>(args.c_begin); c < Args::of(*task).c_end; ++c) attend_rows<kNorm, Args>(task, c);
+    attend_chunks<kNorm, Args>(task);
   }
 }
 
@@ -36,9 +39,11 @@ inline void attention_task(const Args& args) {
 template <class Args>
 inline void positions_ahead(const Args& args, int first, int end) {
   if constexpr (!Chunks<Args>::kWhole && Args::T_largest <= stream::kMaxRowsOfWords) {
-    const int t_end = static_cast<int>(min(args.t_end, i64(Args::T_largest)));
+    const int rows = min(max(static_cast<int>(rows_of(args)), 1), static_cast<int>(Args::T_largest));
 #pragma unroll 1
-    for (int t = static_cast<int>(args.t_begin); t < t_end; ++t) {
+    for (int s = static_cast<int>(args.s_begin); s < args.s_end; ++s) {
+      const auto [t, chunk] = share_of<Args>(s, rows);
+      if (t >= rows || chunk.number >= chunk.count) continue;
       const int start = static_cast<int>(load_relaxed(reinterpret_cast<const u32*>(args.start + t)));
       const int request = static_cast<int>(load_relaxed(reinterpret_cast<const u32*>(args.request + t)));
       if (static_cast<u32>(start) > static_cast<u32>(cached_positions<Args>()) ||
@@ -46,9 +51,7 @@ inline void positions_ahead(const Args& args, int first, int end) {
         continue;
 #pragma unroll 1
       for (int g = static_cast<int>(args.g_begin); g < args.g_end; ++g)
-#pragma unroll 1
-        for (int c = static_cast<int>(args.c_begin); c < args.c_end; ++c)
-          prefetch_positions(args, request, g, c, first, end, num_cached<Args>(start, c));
+        prefetch_positions(args, request, g, chunk, first, end, num_cached<Args>(start, chunk));
     }
   }
 }

@@ -31,19 +31,21 @@
 
 namespace megalith::kernels {
 
-/// What a block works on: row t, group of heads g and chunk c. With several rows it is looked up where it is needed,
-/// since registers are the tiles'.
+/// What a block works on: a chunk of row t, group of heads g, which is number `share` of all chunks. With several rows it is
+/// looked up where it is needed, since registers are the tiles'.
 struct Attended {
-  int t, g, c;
+  u16 t, g;
+  int share;
+  Chunk chunk;
 };
 inline Attended& attended() { return shared_variable<Attended, place::kAttended, place::kOfWarps>(); }
 
-/// Chunk c of the positions of row t (ops/attention_qkv.h): first the chunk's cached ones, then those of this
+/// A chunk of the positions of row t (ops/attention_dealt.cpp): first the chunk's cached ones, then those of this
 /// iteration. What the task's operands are is looked up where it is needed: kept from start to end, it would spill.
 template <bool kNorm, class Args>
 class ChunkAttention {
   static constexpr int D = 2 * static_cast<int>(Args::H), M = static_cast<int>(Args::M), G = static_cast<int>(Args::G);
-  static constexpr int L = static_cast<int>(Args::L), C = static_cast<int>(Args::C);
+  static constexpr int L = static_cast<int>(Args::L);
   static constexpr int A = G * M, kRuns = attention::runs(D), kRows = static_cast<int>(Args::T_largest);
   // Warps of a tile, which have other heads each, and tiles that are under way at once.
   static constexpr int kGroups = attention::head_groups(M), kTiles = kWarps / kGroups;
@@ -65,7 +67,7 @@ class ChunkAttention {
   ChunkAttention(decltype(Args::task) task, Attended one) : task_(task), one_(one), query_(keep(own_query())) {}
 
   void run() {
-    const int cached = num_cached<Args>(row_table().start[t()], c());
+    const int cached = num_cached<Args>(row_table().start[t()], chunk());
     const u32 fresh = fresh_rows();
     const int count = cached + __popc(fresh);
     if (count == 0) return put_nothing();
@@ -132,18 +134,22 @@ class ChunkAttention {
   }
   int t() const { return kRows == 1 ? 0 : attended().t; }
   int g() const { return kRows == 1 ? one_.g : attended().g; }
-  int c() const { return kRows == 1 ? one_.c : attended().c; }
-  int result(int m) const { return (t() * C + c()) * A + g() * M + m; }
+  int share() const { return kRows == 1 ? one_.share : attended().share; }
+  Chunk chunk() const {
+    if constexpr (kRows == 1) return {one_.share, chunks_of_row<Args>(0, 1)};
+    return attended().chunk;
+  }
+  int result(int m) const { return share() * A + g() * M + m; }
   Args args() const { return Args::of(*task_); }
 
   /// The rows of this iteration that count for this one, a bit each.
   u32 fresh_rows() const {
     const auto counts = [&](int row) {
       const int position = row_table().position[row];
-      return position / L % C == c() && position <= row_table().position[t()] &&
+      return is_in_chunk<Args>(chunk(), position) && position <= row_table().position[t()] &&
              row_table().request[row] == row_table().request[t()];
     };
-    if constexpr (kRows == 1) return row_table().position[0] / L % C == c();
+    if constexpr (kRows == 1) return is_in_chunk<Args>(chunk(), row_table().position[0]);
     const int num = static_cast<int>(rows_of(args()));
     return __ballot_sync(0xffffffffu, lane() < num && counts(min(lane(), kRows - 1)));
   }
@@ -153,7 +159,7 @@ class ChunkAttention {
   int page_at(int at, int cached) const {
     if (at >= cached) return 0;
     const int n = kOnePage ? at : min(at + lane() / kSide, cached - 1);
-    return page_of(args(), row_table().request[t()], cached_position<Args>(c(), n));
+    return page_of(args(), row_table().request[t()], cached_position<Args>(chunk(), n));
   }
   /// The same of the warp's next tiles, from the one on that begins at number `at`: of as many as are on one page each a lane has
   /// one's.
@@ -166,7 +172,7 @@ class ChunkAttention {
     constexpr u32 B = static_cast<u32>(Args::B);
     const int n = kOnePage ? at + lane() / kSide : min(at + lane() / kSide, cached - 1);
     const u32 position =
-        static_cast<u32>(L) % B == 0 ? static_cast<u32>(n) : static_cast<u32>(cached_position<Args>(c(), n));
+        static_cast<u32>(L) % B == 0 ? static_cast<u32>(n) : static_cast<u32>(cached_position<Args>(chunk(), n));
     return (page * static_cast<int>(B) + static_cast<int>(position % B)) * G + g();
   }
   /// Of a position's values where load i of the lane begins.
@@ -435,27 +441,29 @@ class ChunkAttention {
 /// All that the task has, one after the other.
 template <bool kNorm, class Args, class Task>
 inline void attend_rows_alone(const Args& args, Task task) {
-  constexpr bool kOneRow = Args::T_largest == 1;
-  Attended next = {static_cast<int>(args.t_begin), static_cast<int>(args.g_begin), static_cast<int>(args.c_begin)};
+  int share = static_cast<int>(args.s_begin), g = static_cast<int>(args.g_begin);
 #pragma unroll 1
   for (;;) {
-    if constexpr (kOneRow) {
-      ChunkAttention<kNorm, Args>(task, next).run();
+    if constexpr (Args::T_largest == 1) {
+      ChunkAttention<kNorm, Args>(task, {0, static_cast<u16>(g), share, {}}).run();
     } else {
-      if (thread() == 0) attended() = next;
-      block_sync();
-      ChunkAttention<kNorm, Args>(task, next).run();
-      next = attended();
-    }
-    const Args bounds = Args::of(*task);
-    if (++next.c == bounds.c_end) {
-      next.c = static_cast<int>(bounds.c_begin);
-      if (++next.g == bounds.g_end) {
-        next.g = static_cast<int>(bounds.g_begin);
-        if (kOneRow || ++next.t >= min(bounds.t_end, rows_of(bounds))) return;
+      const int rows = static_cast<int>(rows_of(Args::of(*task)));
+      const ChunkOfRow mine = share_of<Args>(share, rows);
+      if (mine.row < rows) {
+        const Attended next = {static_cast<u16>(mine.row), static_cast<u16>(g), share, mine.chunk};
+        if (thread() == 0) attended() = next;
+        block_sync();
+        ChunkAttention<kNorm, Args>(task, next).run();
+        g = attended().g;
+        share = attended().share;
       }
     }
-    if constexpr (!kOneRow) block_sync();
+    const Args bounds = Args::of(*task);
+    if (++g == bounds.g_end) {
+      g = static_cast<int>(bounds.g_begin);
+      if (++share == bounds.s_end) return;
+    }
+    if constexpr (Args::T_largest > 1) block_sync();
   }
 }
 

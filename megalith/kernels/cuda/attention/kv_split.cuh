@@ -3,6 +3,7 @@
 #pragma once
 
 #include "megalith/kernels/attention_layout.h"
+#include "megalith/kernels/cuda/attention/dealt_rows.cuh"
 #include "megalith/kernels/cuda/attention/qkv_heads.cuh"
 #include "megalith/kernels/cuda/mainloop/fragment_layout.cuh"
 #include "megalith/kernels/cuda/mainloop/gemv_mainloop.cuh"
@@ -19,35 +20,44 @@ inline Halves halves(f32 a, f32 b) {
   return {rounded, pack_bf16(a - low_f32(rounded), b - high_f32(rounded))};
 }
 
-/// How positions are dealt to chunks: in blocks of L to C of them, or all to one.
+/// How positions are dealt to a row's chunks: in blocks of L, or all to one.
 template <class Args>
 struct Chunks {
-  static constexpr bool kWhole = !requires { Args::C; };
+  static constexpr bool kWhole = !requires { Args::V; };
   static constexpr int length() {
     if constexpr (kWhole)
       return 1 << 24;
     else
       return static_cast<int>(Args::L);
   }
-  static constexpr int count() {
-    if constexpr (kWhole)
-      return 1;
-    else
-      return static_cast<int>(Args::C);
-  }
 };
-/// Positions of chunk c in the cache, of a request that has `start` there.
+/// Positions of a chunk in the cache, of a request that has `start` there.
 template <class Args>
-inline int num_cached(int start, int c) {
-  if constexpr (Chunks<Args>::kWhole) return start;
-  constexpr int L = Chunks<Args>::length(), C = Chunks<Args>::count();
-  return start / (C * L) * L + min(max(start % (C * L) - c * L, 0), L);
+inline int num_cached(int start, Chunk chunk) {
+  if constexpr (Chunks<Args>::kWhole) {
+    return start;
+  } else {
+    if (chunk.number >= chunk.count) return 0;
+    constexpr int L = Chunks<Args>::length();
+    const int rounds = rounds_of<Args>(start / L, chunk.count);
+    return rounds * L + min(max(start - (rounds * chunk.count + chunk.number) * L, 0), L);
+  }
 }
 /// The position of the text that is number n of the chunk's cached ones.
 template <class Args>
-inline int cached_position(int c, int n) {
-  constexpr int L = Chunks<Args>::length(), C = Chunks<Args>::count();
-  return Chunks<Args>::kWhole ? n : (n / L * C + c) * L + n % L;
+inline int cached_position(Chunk chunk, int n) {
+  constexpr int L = Chunks<Args>::length();
+  return Chunks<Args>::kWhole ? n : (n / L * chunk.count + chunk.number) * L + n % L;
+}
+/// Whether a position is one of the chunk's.
+template <class Args>
+inline bool is_in_chunk(Chunk chunk, int position) {
+  if constexpr (Chunks<Args>::kWhole) {
+    return true;
+  } else {
+    const int block = position / Chunks<Args>::length();
+    return block - rounds_of<Args>(block, chunk.count) * chunk.count == chunk.number;
+  }
 }
 /// Whether all positions up to a row's own are in the cache; otherwise those of this iteration's rows are in `qkv`.
 template <class Args>
@@ -82,7 +92,7 @@ inline constexpr int kFirstAhead = attention::kTilePositions * kWarps, kMoreAhea
 /// meanwhile, and all are taken before they are driven out; and one further each time that so many are chosen as there are warps,
 /// so that each warp has its share. Tables may be about to change: a page that there is not is passed over.
 template <class Args>
-inline void prefetch_positions(const Args& args, int request, int g, int c, int first, int end, int count) {
+inline void prefetch_positions(const Args& args, int request, int g, Chunk chunk, int first, int end, int count) {
   constexpr int D = 2 * static_cast<int>(Args::H), kTile = attention::kTilePositions;
   const int apart = count > kMaxAhead ? 2 : 1;
 #pragma unroll 1
@@ -90,7 +100,7 @@ inline void prefetch_positions(const Args& args, int request, int g, int c, int 
     const int behind = max(at - kFirstAhead, 0) / kTile;
     const int n = at + (behind * (apart - 1) + behind / kWarps % apart) * kTile;
     if (n >= count) return;
-    const int position = cached_position<Args>(c, n), page = noted_page(args, request, position);
+    const int position = cached_position<Args>(chunk, n), page = noted_page(args, request, position);
     if (static_cast<u32>(page) >= static_cast<u32>(Args::P)) continue;
     const i64 element = element_on_page<Args>(page, position, g);
 #pragma unroll

@@ -349,7 +349,7 @@ inline void attend_alone(Task task, bool is_first) {
 #pragma unroll 1
   for (int i = warp() / (kWarps / attention::kParts); i < attended_tile().tokens; i += attention::kParts) {
     const AttendedTile rows = attended_tile();
-    RowAttention<kNorm, Args, 1>(task, rows.t + i, rows.t + i, rows.g, 0).run(is_first && i < attention::kParts);
+    RowAttention<kNorm, Args, 1>(task, rows.t + i, rows.t + i, rows.g).run(is_first && i < attention::kParts);
   }
 }
 

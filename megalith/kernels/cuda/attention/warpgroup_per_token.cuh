@@ -75,14 +75,15 @@ struct RowSet {
   }
 };
 
-/// One row t, or t and `last` of the same text, group of heads g and chunk c, by the four warps of a part of the block.
+/// One row t, or t and `last` of the same text, and group of heads g, all positions or a chunk of them, which is number `share`
+/// of all chunks; by the four warps of a part of the block.
 /// All of them call run().
 template <bool kNorm, class Args, int kTogether = kRowsTogether<Args>>
 class RowAttention {
   static constexpr int D = 2 * static_cast<int>(Args::H), G = static_cast<int>(Args::G);
   static constexpr int kHeads = static_cast<int>(Args::E) - 2, A = G * kHeads;
   static constexpr int M = kTogether * kHeads;
-  static constexpr int L = Chunks<Args>::length(), C = Chunks<Args>::count();
+  static constexpr int L = Chunks<Args>::length();
   static constexpr bool kWhole = Chunks<Args>::kWhole;
   using Rows = RowSet<kAllCached<Args> ? 1 : (static_cast<int>(Args::T_largest) + kWarpLanes - 1) / kWarpLanes>;
   static constexpr int kRuns = attention::runs(D);
@@ -100,12 +101,13 @@ class RowAttention {
   static_assert(D % attention::kRunValues == 0 && M <= attention::kMaxHeads && kWarps == attention::kWarps);
 
  public:
-  RowAttention(decltype(Args::task) task, int t, int last, int g, int c)
+  RowAttention(decltype(Args::task) task, int t, int last, int g, int share = 0, Chunk chunk = {0, 1})
       : task_(task),
         t_(t),
         last_(last),
         g_(g),
-        c_(c),
+        share_number_(share),
+        chunk_(chunk),
         sides_(word_of_tables()),
         copied_(keep(tile() + in_tile(lane() / kSide, lane() % kSide * 8))),
         share_(keep(tile() + in_tile(lane() / 4, lane() % 4 * 8))),
@@ -113,8 +115,9 @@ class RowAttention {
 
   /// `is_first`: of the part's.
   void run(bool is_first) {
-    const int request = row_table().request[t_],
-              cached = kAllCached<Args> ? row_table().position[last_] + 1 : num_cached<Args>(row_table().start[t_], c_);
+    const int request = row_table().request[t_], cached = kAllCached<Args>
+                                                              ? row_table().position[last_] + 1
+                                                              : num_cached<Args>(row_table().start[t_], chunk_);
     const Rows fresh = fresh_rows(), before = fresh.without(t_);
     const bool has_own = !kAllCached<Args> && fresh.has(t_);
     const int total = cached + before.size(), mine = warp() % kPartWarps;
@@ -228,7 +231,7 @@ class RowAttention {
   static f32* joined(int warp, int m) { return reinterpret_cast<f32*>(area()) + (warp * M + m) * (D + 2); }
   int row_of(int m) const { return kTogether > 1 && m >= kHeads ? last_ : t_; }
   static int head_of(int m) { return kTogether > 1 && m >= kHeads ? m - kHeads : m; }
-  int result(int m) const { return (row_of(m) * C + c_) * A + g_ * kHeads + head_of(m); }
+  int result(int m) const { return (kWhole ? row_of(m) : share_number_) * A + g_ * kHeads + head_of(m); }
   Args args() const { return Args::of(*task_); }
 
   /// The rows of this iteration that count for this one.
@@ -238,7 +241,7 @@ class RowAttention {
     const auto counts = [&](int row) {
       const int u = min(row, static_cast<int>(Args::T_largest) - 1), position = row_table().position[u];
       return row < num && row_table().request[u] == row_table().request[t_] && position <= row_table().position[t_] &&
-             (kWhole || position / L % C == c_);
+             is_in_chunk<Args>(chunk_, position);
     };
     return Rows::of(counts);
   }
@@ -313,10 +316,10 @@ class RowAttention {
   /// The page of the lane's position in a tile that begins at number `at`.
   int page_at(int at, int cached, int request) const {
     const int n = max(min(kOnePage ? at : at + lane() / kSide, cached - 1), 0);
-    return page_of(args(), request, cached_position<Args>(c_, n));
+    return page_of(args(), request, cached_position<Args>(chunk_, n));
   }
   auto locate(int at, int cached, int page) const {
-    const int n = at + lane() / kSide, position = cached_position<Args>(c_, n), left = cached - n;
+    const int n = at + lane() / kSide, position = cached_position<Args>(chunk_, n), left = cached - n;
     if constexpr (!kPaired) {
       return InLine{element_on_page<Args>(page, position, g_) + lane() % kSide * 8, left};
     } else {
@@ -485,7 +488,8 @@ class RowAttention {
   }
 
   const decltype(Args::task) task_;
-  const int t_, last_, g_, c_;
+  const int t_, last_, g_, share_number_;
+  const Chunk chunk_;
   const u32 sides_;                    // of both tables, the lane's word
   const u32 copied_, share_, turned_;  // in the tiles: what the lane copies of keys, multiplies of keys and of values
   // Of head lane / 4 the largest score so far and the lane's share of the weights' total; of values the sums.
@@ -493,9 +497,27 @@ class RowAttention {
   f32 top_ = -1e30f, total_ = 0, sum_[2 * kRuns][4] = {};
 };
 
-/// The task's rows and groups of heads, for one chunk: a pair of them for each part of the block in turn.
+/// The task's chunks and groups of heads: a pair of them for each part of the block in turn.
 template <bool kNorm, class Args, class Task>
-inline void attend_rows(Task task, int c) {
+inline void attend_chunks(Task task) {
+  const Args args = Args::of(*task);
+  const int rows = static_cast<int>(rows_of(args)), s_begin = static_cast<int>(args.s_begin),
+            g_begin = static_cast<int>(args.g_begin), groups = static_cast<int>(args.g_end) - g_begin,
+            num = (static_cast<int>(args.s_end) - s_begin) * groups;
+  bool is_first = true;
+#pragma unroll 1
+  for (int i = warp() / (kWarps / attention::kParts); i < num; i += attention::kParts) {
+    const int share = s_begin + i / groups;
+    const auto [row, chunk] = share_of<Args>(share, rows);
+    if (row >= rows) continue;
+    RowAttention<kNorm, Args>(task, row, row, g_begin + i % groups, share, chunk).run(is_first);
+    is_first = false;
+  }
+}
+
+/// The task's rows and groups of heads: a pair of them for each part of the block in turn.
+template <bool kNorm, class Args, class Task>
+inline void attend_rows(Task task) {
   constexpr int kTogether = kRowsTogether<Args>;
   const Args args = Args::of(*task);
   const int t_begin = static_cast<int>(args.t_begin), t_end = static_cast<int>(min(args.t_end, rows_of(args))),
@@ -505,13 +527,13 @@ inline void attend_rows(Task task, int c) {
   for (int i = warp() / (kWarps / attention::kParts); i < num; i += attention::kParts) {
     const int t = t_begin + i / groups * kTogether, g = g_begin + i % groups;
     if constexpr (kTogether == 1) {
-      RowAttention<kNorm, Args>(task, t, t, g, c).run(i < attention::kParts);
+      RowAttention<kNorm, Args>(task, t, t, g).run(i < attention::kParts);
     } else {
       const bool is_pair = t + 1 < t_end && row_table().request[t] == row_table().request[t + 1] &&
                            row_table().position[t] < row_table().position[t + 1];
 #pragma unroll 1
       for (int row = t; row < min(t + 2, t_end); row += is_pair ? 2 : 1)
-        RowAttention<kNorm, Args>(task, row, is_pair ? row + 1 : row, g, c).run(i < attention::kParts && row == t);
+        RowAttention<kNorm, Args>(task, row, is_pair ? row + 1 : row, g).run(i < attention::kParts && row == t);
     }
   }
 }
