@@ -79,8 +79,9 @@ void ModelOptions::declare(Arguments& arguments, const char* context, const char
   arguments.integers(
       "--regimes", regimes,
       "further kernels for so many tokens at a time, fewer than -b; the one that the load asks for works; 0: "
-      "none (on a GPU without -b 2, of models up to 10 GiB, 8 and 64, as far as they are fewer than -b and memory has "
-      "room; else 0)",
+      "none (on a GPU without -b 1, of models up to 10 GiB 2, 8 and 64, as far as they are fewer than -b, a step of "
+      "all "
+      "sequences has so many and memory has room; else 0)",
       0, 4096);
   arguments.integer(
       "--prompt-rows", prompt_rows,

@@ -180,7 +180,8 @@ std::vector<WantedRegime> Engine::wanted_regimes(const EngineOptions& options, i
       wanted.push_back({whole(rows), "--regimes"});
     }
   } else if (chooses) {
-    for (const int64_t rows : smaller_regimes(base, weight_bytes)) wanted.push_back({rows, nullptr});
+    const int64_t step_rows = std::max(decoder_options_.max_requests, decoder_options_.draft_rows);
+    for (const int64_t rows : smaller_regimes(base, step_rows, weight_bytes)) wanted.push_back({rows, nullptr});
   }
   if (options.prompt_rows && *options.prompt_rows != 0) {
     MEGALITH_CHECK(

@@ -26,10 +26,10 @@ LoadRange Regimes::range(size_t regime) const {
   return range;
 }
 
-std::vector<int64_t> smaller_regimes(int64_t max_rows, int64_t weight_bytes) {
-  std::vector<int64_t> rows = {2, 8, 64};
-  if (weight_bytes > kSmallModel) rows.erase(rows.begin());
-  std::erase_if(rows, [&](int64_t r) { return r >= max_rows; });
+std::vector<int64_t> smaller_regimes(int64_t max_rows, int64_t step_rows, int64_t weight_bytes) {
+  std::vector<int64_t> rows = {1, 2, 8, 64};
+  if (weight_bytes > kSmallModel) std::erase(rows, 2);
+  std::erase_if(rows, [&](int64_t r) { return r >= max_rows || r > step_rows; });
   return rows;
 }
 

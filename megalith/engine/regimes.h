@@ -49,12 +49,14 @@ class Regimes {
 
 /// Rows of the kernels that a GPU has beside the one of `max_rows` that holds every sequence, for fewer tokens. Up to 8
 /// rows weights are multiplied as they come; a kernel of more is slower even with one token. With 9 to 64 tokens one of
-/// 64 rows is as good as one that fits, and one of more than 64 is slower. Of a model whose weights are no more than
-/// kSmallModel, a step of one or two tokens waits for results more than for weights, and they come sooner in the kernel
-/// for so many: with one sequence of Qwen3-0.6B an H100 takes 0.50 ms with 2 rows, 0.72 with 4 and 0.81 with 8, of
-/// Llama-3.2-1B 0.85, 0.90 and 0.90, of Qwen3-4B 2.76, 3.15 and 2.90, of Qwen3-8B about the same with all.
+/// 64 rows is as good as one that fits, and one of more than 64 is slower. With one sequence, behind 512 tokens, an H200
+/// takes 3.45 ms for Qwen3-8B with 1 row and 3.61 with 8, for Qwen3-0.6B 0.396 with 1 row and 0.474 with 2. Of a model whose
+/// weights are no more than kSmallModel, a step of two tokens, too, waits for results more than for weights, and they come
+/// sooner in the kernel for so many: with one sequence of Qwen3-0.6B an H100 takes 0.50 ms with 2 rows, 0.72 with 4 and 0.81
+/// with 8, of Llama-3.2-1B 0.85, 0.90 and 0.90, of Qwen3-4B 2.76, 3.15 and 2.90. `step_rows`: tokens that all sequences make in
+/// a step at most, drafts included; of one no step has two.
 inline constexpr int64_t kSmallModel = int64_t{10} << 30;
-std::vector<int64_t> smaller_regimes(int64_t max_rows, int64_t weight_bytes);
+std::vector<int64_t> smaller_regimes(int64_t max_rows, int64_t step_rows, int64_t weight_bytes);
 
 /// Rows of those that it has for more tokens, of prompts. For prompts of up to kShortPrompt tokens the one of so many rows is
 /// faster: in the other one half of the work is passed by. A draft model has up to `more` rows beside those of an iteration

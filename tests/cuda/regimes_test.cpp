@@ -32,7 +32,7 @@ TEST(CudaRegimes, ShareTheirStates) {
     DecoderOptions options{
         .max_requests = requests, .max_seq_len = 512, .shares_caches = true, .target = "cuda:sm_90a"};
     options = options.resolved(config);
-    std::vector<int64_t> rows = engine::smaller_regimes(options.max_rows, 0);
+    std::vector<int64_t> rows = engine::smaller_regimes(options.max_rows, options.max_requests, 0);
     rows.push_back(options.max_rows);
     std::ranges::copy(engine::prompt_regimes(options.max_rows), std::back_inserter(rows));
     for (size_t i = 1; i < rows.size(); ++i) {
@@ -82,15 +82,20 @@ TEST(CudaRegimes, WriteWhatTheModelWritesWhileTheLoadFalls) {
   constexpr size_t kRequests = 96;
   engine::Engine exact(folder, {.decoder = {.max_rows = stream::kMaxWideRows + 16}, .target = "cuda"});
   engine::Engine engine(folder, {.decoder = {.max_requests = kRequests}, .target = "cuda"});
-  ASSERT_THAT(engine.regimes(), ElementsAre(2, 8, 64, 96, 256, 512));
+  ASSERT_THAT(engine.regimes(), ElementsAre(1, 2, 8, 64, 96, 256, 512));
   std::vector<engine::Request> requests;
   for (size_t r = 0; r < kRequests; ++r) {
-    engine::Request request{.max_new_tokens = r < 2 ? 70 : r < 4 ? 60 : r < 40 ? 30 : 10, .ignore_stop_tokens = true};
+    engine::Request request{.max_new_tokens = r < 1    ? 80
+                                              : r < 2  ? 70
+                                              : r < 4  ? 60
+                                              : r < 40 ? 30
+                                                       : 10,
+                            .ignore_stop_tokens = true};
     for (size_t i = 0; i < 1 + r * 7 % 50; ++i) request.prompt.push_back(static_cast<int>((i * 37 + r * 11) % 509));
     requests.push_back(request);
   }
   const engine::Generation found = engine.generate(requests);
-  EXPECT_THAT(found.regimes, ElementsAre(512, 256, 96, 64, 8, 2));
+  EXPECT_THAT(found.regimes, ElementsAre(512, 256, 96, 64, 8, 2, 1));
   EXPECT_EQ(engine.generate(requests).tokens, found.tokens) << "every time";
   size_t num_equal = 0, num_tokens = 0;
   for (size_t r = 0; r < kRequests; ++r) {

@@ -377,7 +377,7 @@ TEST(ChangeMutations, EveryMutantIsRefused) {
 
 std::vector<int64_t> default_rows(const DecoderOptions& options) {
   const int64_t more = options.draft_model ? options.draft_model_rows() - options.max_rows : 0;
-  std::vector<int64_t> rows = engine::smaller_regimes(options.max_rows, 0);
+  std::vector<int64_t> rows = engine::smaller_regimes(options.max_rows, options.max_requests, 0);
   rows.push_back(options.max_rows);
   std::ranges::copy(engine::prompt_regimes(options.max_rows, more), std::back_inserter(rows));
   return rows;

@@ -96,14 +96,16 @@ TEST(Regimes, OfOneKernelHaveNoBounds) {
 }
 
 TEST(Regimes, BesideALargeKernelAreThoseThatAreFaster) {
-  EXPECT_THAT(smaller_regimes(2, kSmallModel), IsEmpty());
-  EXPECT_THAT(smaller_regimes(4, kSmallModel), ElementsAre(2));
-  EXPECT_THAT(smaller_regimes(80, kSmallModel), ElementsAre(2, 8, 64));
-  EXPECT_THAT(smaller_regimes(4, kSmallModel + 1), IsEmpty());
-  EXPECT_THAT(smaller_regimes(8, kSmallModel + 1), IsEmpty());
-  EXPECT_THAT(smaller_regimes(16, kSmallModel + 1), ElementsAre(8));
-  EXPECT_THAT(smaller_regimes(64, kSmallModel + 1), ElementsAre(8));
-  EXPECT_THAT(smaller_regimes(80, kSmallModel + 1), ElementsAre(8, 64));
+  EXPECT_THAT(smaller_regimes(1, 1, kSmallModel), IsEmpty());
+  EXPECT_THAT(smaller_regimes(4, 1, kSmallModel), ElementsAre(1)) << "of one sequence no step has two tokens";
+  EXPECT_THAT(smaller_regimes(4, 2, kSmallModel), ElementsAre(1, 2));
+  EXPECT_THAT(smaller_regimes(80, 80, kSmallModel), ElementsAre(1, 2, 8, 64));
+  EXPECT_THAT(smaller_regimes(80, 8, kSmallModel), ElementsAre(1, 2, 8));
+  EXPECT_THAT(smaller_regimes(4, 4, kSmallModel + 1), ElementsAre(1));
+  EXPECT_THAT(smaller_regimes(8, 8, kSmallModel + 1), ElementsAre(1));
+  EXPECT_THAT(smaller_regimes(16, 16, kSmallModel + 1), ElementsAre(1, 8));
+  EXPECT_THAT(smaller_regimes(64, 64, kSmallModel + 1), ElementsAre(1, 8));
+  EXPECT_THAT(smaller_regimes(80, 80, kSmallModel + 1), ElementsAre(1, 8, 64));
 }
 
 TEST(Regimes, ForPromptsAreThoseOfMoreRows) {
