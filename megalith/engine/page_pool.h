@@ -23,8 +23,9 @@ class PagePool {
  private:
   int64_t num_pages_;
   // Where pages are in pairs (kernels/page_pairs.h) the requests of one task of attention get even ones, those of the next
-  // one odd ones, as long as there are any: a task's number and its worker's are alike in that.
-  int64_t step_ = 1, requests_of_task_ = 1;
+  // one odd ones, as long as there are any: a task's number and its worker's are alike in that. A task has so many requests side
+  // by side, and those that are `apart_` further.
+  int64_t step_ = 1, side_by_side_ = 1, apart_ = 1;
   std::deque<int32_t> free_[2];  // by page % step_
 };
 

@@ -98,6 +98,8 @@ struct TunedBody {
   // A task axis along which tiles have more to do: tokens of a prompt, with keys before them. And one along which they have
   // less, as long as a text has not all the tokens that there is room for: chunks of its positions. Empty: none.
   std::string grows_along = {}, shrinks_along = {};
+  // An axis whose tiles all have as much to do as the first one, though of one row, which costs are of, the last has nothing.
+  std::string alike_along = {};
   // Set: what of its reads it can bring near before its turn, changing nothing; and what it had better bring near a task later.
   std::string prefetch = {}, prefetch_late = {};
   // Set: what makes ready the first iteration of a kernel that was launched behind another one (runtime/cuda/program.h).

@@ -315,6 +315,13 @@ class AttentionFusion {
                            .attributes = {{"scale", b_.attention.attributes.at("scale")}}};
     if (normed()) options.attributes["eps"] = b_.eps;
     if (form_ == Form::whole_cached && requests() > 1 && depends_on_load()) options.attributes["alone"] = 1;
+    if (form_ == Form::whole) {
+      options.sizes["F"] = ceil_div(b_.rows, std::min<int64_t>(rows_of_task(), attention::kParts));
+      if (requests() > 1 && depends_on_load()) options.attributes["by_load"] = 1;
+      options.tile = {{"g", 1}, {"r", ceil_div(options.sizes["F"] * b_.groups, attention_workers())}};
+      options.outputs = {{"y", operand(b_.attention, "y")}};
+      return options;
+    }
     if (form_ != Form::parts) {
       options.tile = {{"g", 1}, {"t", rows_of_task()}};
       options.outputs = {{"y", operand(b_.attention, "y")}};

@@ -243,9 +243,17 @@ class Partitioner {
     task.name = spans.empty() ? node.name : fmt::format("{}[{}]", node.name, fmt::join(spans, ","));
 
     regions_.fill(task);
-    const Cost cost = costs_.of(node_index, ranges, kCostRows);
+    const Cost cost = costs_.of(node_index, counted_as(node_index, ranges), kCostRows);
     task.cost_ns = costs_.ns(node_index, cost);
     result_.tasks.push_back(std::move(task));
+  }
+
+  std::vector<loop::Range> counted_as(int node_index, std::vector<loop::Range> tile) const {
+    const int kernel = lowered_.kernel_of_node[static_cast<size_t>(node_index)];
+    const graph::TunedBody* body = lowered_.kernels[static_cast<size_t>(kernel)].body;
+    for (loop::Range& range : tile)
+      if (body && range.iname == body->alike_along) range = {range.iname, 0, range.end - range.begin};
+    return tile;
   }
 
   // What a tile has to do, of what the first one has. As much as twice where it grows: as much as the last one of the second

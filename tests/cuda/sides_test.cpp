@@ -206,7 +206,7 @@ TEST(Sides, TextsHavePagesOfTheirTasks) {
       for (const i32 page : all[r]) {
         EXPECT_TRUE(taken.insert(page).second);
         EXPECT_LT(page, options.num_pages());
-        EXPECT_EQ(static_cast<size_t>(page) % 2, r / 4 % 2) << "text " << r << " of " << texts;
+        EXPECT_EQ(static_cast<size_t>(page) % 2, r % 2) << "text " << r << " of " << texts;
       }
   }
 }
@@ -236,8 +236,8 @@ TEST(Sides, WorkersAttendPagesThatAreNear) {
   int near = 0, all = 0;
   for (const task::Task& task : kernel.tasks.tasks) {
     if (!graph.nodes()[static_cast<size_t>(task.node)].name.ends_with(".attention")) continue;
-    const auto rows = std::ranges::find_if(task.tile, [](const loop::Range& r) { return r.iname == "t"; });
-    near += rows->begin / 4 % 2 == task.worker % 2;
+    const auto rows = std::ranges::find_if(task.tile, [](const loop::Range& r) { return r.iname == "r"; });
+    near += rows->begin % 2 == task.worker % 2;
     ++all;
   }
   EXPECT_EQ(all, 6 * 128);

@@ -222,12 +222,12 @@ class AttentionBlock : public ::testing::Test {
   std::vector<u64> words_, part_, softmax_;
 };
 
-using Shapes = ::testing::Types<Shape<64, 1, false>, Shape<64, 8, true>, Shape<96, 3, true>, Shape<128, 2, true>,
-                                Shape<128, 4, false>, Shape<128, 4, true, 4>, Shape<64, 1, false, 3>,
-                                Shape<96, 5, true, 8>, Shape<64, 1, false, 1, 8>, Shape<128, 4, true, 1, 8>,
-                                Shape<128, 7, true, 8, 8>, Shape<96, 3, true, 3, 8>, Shape<128, 2, true, 2, 8>,
-                                Turned<Shape<128, 2, true>, bf16>,
-                                Turned<Shape<96, 3, true, 3, 8>, f32>, Turned<Shape<64, 1, false>, bf16, 32>>;
+using Shapes =
+    ::testing::Types<Shape<64, 1, false>, Shape<64, 8, true>, Shape<96, 3, true>, Shape<128, 2, true>,
+                     Shape<128, 4, false>, Shape<128, 4, true, 4>, Shape<64, 1, false, 3>, Shape<96, 5, true, 8>,
+                     Shape<64, 1, false, 1, 8>, Shape<128, 4, true, 1, 8>, Shape<128, 7, true, 8, 8>,
+                     Shape<96, 3, true, 3, 8>, Shape<128, 2, true, 2, 8>, Turned<Shape<128, 2, true>, bf16>,
+                     Turned<Shape<96, 3, true, 3, 8>, f32>, Turned<Shape<64, 1, false>, bf16, 32>>;
 TYPED_TEST_SUITE(AttentionBlock, Shapes);
 
 TYPED_TEST(AttentionBlock, IsThatOfExactArithmetic) {

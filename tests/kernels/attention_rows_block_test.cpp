@@ -88,7 +88,7 @@ requires Of::kPaired struct CacheOf<Of, T> {
   static_assert(page_pairs::fits(kRequests * kPositions / Of::B, i64(Of::B) * Of::G * Of::D * 2, Of::D * 2));
 };
 
-/// The operands of an `rope_attention`; without `start` those of an `rope_attention_cached`.
+/// The operands of a `rope_attention_cached`.
 template <class Of>
 struct CachedTask {
   static constexpr i64 H = Of::D / 2, W = Of::W, M = Of::M, E = M + 2, G = Of::G, B = Of::B, Q = kPositions / B,
@@ -108,10 +108,15 @@ struct CachedTask {
   Epoch epoch;
   static CachedTask of(const CachedTask& task) { return task; }
 };
-template <class Of>
+/// Those of a `rope_attention`, a part of the block for each row; or more parts of a block, with kEnough times as many rows apart as
+/// need be, and of few rows among many if kByLoad.
+template <class Of, int kEnough = 1, int kByLoad = 0>
 struct Task : CachedTask<Of> {
+  static constexpr i64 F = kEnough * ((Of::kRows + attention::kParts - 1) / attention::kParts);
+  static constexpr f32 by_load = kByLoad;
   const Task* task;
   const i32* start;
+  i64 r_begin, r_end;
   static Task of(const Task& task) { return task; }
 };
 template <class Of>
@@ -314,13 +319,18 @@ class AttentionRows : public ::testing::Test {
     }
     block_sync();
     constexpr i64 kTaskGroups = 2;
-    for (i64 t = 0; t < static_cast<i64>(rows_.size()); t += task_rows)
+    i64 end = static_cast<i64>(rows_.size());
+    if constexpr (requires { OfTask::F; }) end = OfTask::F;
+    for (i64 t = 0; t < end; t += task_rows)
       for (i64 g = 0; g < static_cast<i64>(G); g += kTaskGroups) {
         OfTask task = {};
         fill(task);
         task.t_begin = t, task.t_end = t + task_rows;  // of more rows than there are
         task.g_begin = g, task.g_end = std::min(g + kTaskGroups, static_cast<i64>(G));
-        if constexpr (kAllCached<OfTask> && Of::kTakesTiles)
+        if constexpr (requires { OfTask::F; }) task.r_begin = t, task.r_end = std::min(t + task_rows, OfTask::F);
+        if constexpr (requires { OfTask::F; })
+          attend_rows_apart<Of::kNorm, OfTask>(&task);
+        else if constexpr (kAllCached<OfTask> && Of::kTakesTiles)
           attend_query_tiles<Of::kNorm, OfTask>(&task);
         else
           attend_rows<Of::kNorm, OfTask>(&task);
@@ -494,6 +504,30 @@ TYPED_TEST(AttentionRows, IsThatOfExactArithmetic) {
       if (thread() == 0) this->check();
       block_sync();
       this->template check_alone<AllCachedTask<TypeParam>>();
+    }
+  });
+}
+
+// Of so few rows, or of as few of many, each has two parts of the block, or all.
+template <class Of>
+class AttentionOfFewRows : public AttentionRows<Of> {};
+using SharingShapes = ::testing::Types<Shape<128, 4, true, 64, 2>, Shape<96, 3, true, 32, 1, 5>,
+                                       Shape<160, 2, true, 16, 2, 70>, Shape<64, 2, false, 16, 2, 16, true>>;
+TYPED_TEST_SUITE(AttentionOfFewRows, SharingShapes);
+TYPED_TEST(AttentionOfFewRows, IsThatOfExactArithmetic) {
+  const auto attend = [&]<class OfTask>(std::type_identity<OfTask>, unsigned rows) {
+    if (rows + 2 > TypeParam::kRows) return;
+    if (thread() == 0) this->make({3, 0, 277}, {1, rows, 1}, 2);
+    block_sync();
+    this->template run<OfTask>();
+    if (thread() == 0) this->check();
+    block_sync();
+  };
+  by_block([&] {
+    for (const unsigned rows : {1u, 4u, 9u, 20u}) {
+      attend(std::type_identity<Task<TypeParam, 1, 1>>{}, rows);
+      attend(std::type_identity<Task<TypeParam, 2>>{}, rows);
+      attend(std::type_identity<Task<TypeParam, 4>>{}, rows);
     }
   });
 }

@@ -107,24 +107,23 @@ Operator chunk(bool norm) {
               "start)\n",
           single())
       .tasks({"g", "s"})
-      .body(
-          {.target = "cuda",
-           .file = "attention/attention.cuh",
-           .name = norm ? "attention_partial_norm" : "attention_partial_plain",
-           .applies =
-               [](const graph::BodyQuery& q) {
-                 return heads_suit_of(q, stream::kWideRows) &&  // a bit for each
-                        attention::each_has_a_chunk(q.sizes.at("V"), q.sizes.at("T"), q.sizes.at("U"));
-               },
-           .exchanged = {"qkv", "part", "softmax"},
-           .area_bytes =
-               [](const graph::BodyQuery& q) {
-                 return attention::chunk_bytes(q.sizes.at("T"), q.sizes.at("E") - 2, 2 * q.sizes.at("H"));
-               },
-           .rounds_operands = true,
-           .shrinks_along = "s",
-           .prefetch = "attention_ahead",
-           .prefetch_late = "attention_ahead_late"})
+      .body({.target = "cuda",
+             .file = "attention/attention.cuh",
+             .name = norm ? "attention_partial_norm" : "attention_partial_plain",
+             .applies =
+                 [](const graph::BodyQuery& q) {
+                   return heads_suit_of(q, stream::kWideRows) &&  // a bit for each
+                          attention::each_has_a_chunk(q.sizes.at("V"), q.sizes.at("T"), q.sizes.at("U"));
+                 },
+             .exchanged = {"qkv", "part", "softmax"},
+             .area_bytes =
+                 [](const graph::BodyQuery& q) {
+                   return attention::chunk_bytes(q.sizes.at("T"), q.sizes.at("E") - 2, 2 * q.sizes.at("H"));
+                 },
+             .rounds_operands = true,
+             .shrinks_along = "s",
+             .prefetch = "attention_ahead",
+             .prefetch_late = "attention_ahead_late"})
       .test(with(kOne, {{"V", 3}, {"U", 0}, {"L", 4}, {"C", 24}}))
       .test(with(kThree, {{"V", 8}, {"U", 0}, {"L", 6}, {"C", 12}}))
       .test(with(kThree, {{"V", 6}, {"U", 3}, {"L", 6}, {"C", 12}}))
@@ -165,18 +164,21 @@ Operator chunk(bool norm) {
   return op;
 }
 
-// attention_fresh, of all positions at once, for many rows: there is nothing to put together behind it.
+// attention_fresh, of all positions at once, for many rows: there is nothing to put together behind it. A task has rows that are F
+// apart, so that all tasks have some however few there are.
 Operator whole(bool norm) {
   operator_ op = with_inputs(prefix(norm) + "attention", "softmax(q k^T) v over all positions", norm, norm);
   add_cache(op).index("start", {"T"}, "S").output("y", {"T", "G * M * 2 * H"}, DType::bf16);
-  add_attributes(op, norm)
+  // 1: of few rows each may be added up in another order than of many, so that its bits depend on how many there are.
+  op.attribute("by_load", 0);
+  add_attributes(op.size("F"), norm)
       .composed(
           kSplit + queries(norm) + keys(norm, "u") +
               "part, softmax = attention_fresh(queries, keys, v, k_cache, v_cache, page_table, request, position, "
               "start; C = 1, L = 1)\n"
-              "y = attention_merge_chunks(part, softmax; A = G * M)\n",
+              "y = attention_merge_chunks(part, softmax; A = G * M, F = F)\n",
           single())
-      .tasks({"g", "t"})
+      .tasks({"g", "r"})
       .body({.target = "cuda",
              .file = "attention/attention.cuh",
              .name = norm ? "attention_whole_norm" : "attention_whole_plain",
@@ -188,12 +190,15 @@ Operator whole(bool norm) {
                    return attention::whole_bytes(q.sizes.at("T"), q.sizes.at("E") - 2, 2 * q.sizes.at("H"), false);
                  },
              .rounds_operands = true,
+             .alike_along = "r",
              .prefetch = "attention_ahead",
              .prefetch_late = "attention_ahead_late"})
-      .test(kOne)
-      .test(kThree)
-      .test(kMany)
-      .test(with({{"W", 32}}, kMany));
+      .test(with(kOne, {{"F", 1}}))
+      .test(with(kThree, {{"F", 1}}))
+      .test(with(kMany, {{"F", 10}}))
+      .test(with({{"W", 32}, {"F", 14}}, kMany))
+      .test(with(kThree, {{"F", 2}}))
+      .test(with(kMany, {{"F", 40}}));
   return op;
 }
 

@@ -14,7 +14,9 @@ inline void attention_task(const Args& args) {
   constexpr bool kWhole = Chunks<Args>::kWhole;
   constexpr bool kAlone = !kWhole && attention::is_row_alone(Args::T_largest, 2 * Args::H);
   const auto task = args.task;
-  if constexpr (kWhole) {
+  if constexpr (requires { Args::F; }) {
+    if (args.r_begin >= rows_of(args)) return;
+  } else if constexpr (kWhole) {
     if (args.t_begin >= rows_of(args)) return;
   } else {
     if (rows_of(args) == 0) return;
@@ -26,6 +28,8 @@ inline void attention_task(const Args& args) {
   }
   if constexpr (kAllCached<Args> && attention::takes_query_tiles(Args::T_largest, 2 * Args::H)) {
     attend_query_tiles<kNorm, Args>(task);
+  } else if constexpr (requires { Args::F; }) {
+    attend_rows_apart<kNorm, Args>(task);
   } else if constexpr (kWhole) {
     attend_rows<kNorm, Args>(task);
   } else {

@@ -75,8 +75,18 @@ struct RowSet {
   }
 };
 
+/// Whether rows may have several parts of the block each: of a task's rows that are F apart there may be less than parts. Where
+/// all rows that there may be leave each part one, they do if a row's bits may depend on how many there are.
+template <class Args>
+constexpr bool shares_parts() {
+  if constexpr (requires { Args::F; })
+    return Args::by_load != 0 || Args::T_largest <= Args::F * (attention::kParts / 2);
+  else
+    return false;
+}
+
 /// One row t, or t and `last` of the same text, and group of heads g, all positions or a chunk of them, which is number `share`
-/// of all chunks; by the four warps of a part of the block.
+/// of all chunks; by the four warps of a part of the block, or of as many parts side by side as it is told.
 /// All of them call run().
 template <bool kNorm, class Args, int kTogether = kRowsTogether<Args>>
 class RowAttention {
@@ -96,13 +106,15 @@ class RowAttention {
   static constexpr int kPasses = kPositions / kCopied;  // of positions, until each has had a copy
   static constexpr bool kPaired = kIsPaired<decltype(Args::k_cache)>;
   static constexpr bool kRestBeside = M <= 4;  // of the weights, in columns 4 to 7
+  static constexpr bool kSharesParts = shares_parts<Args>();
   static constexpr bool kQkvIsPlain = requires(Args args) { args.qkv[0]; };
   using Head = HeadOf<kNorm, Args>;
   static_assert(D % attention::kRunValues == 0 && M <= attention::kMaxHeads && kWarps == attention::kWarps);
 
  public:
-  RowAttention(decltype(Args::task) task, int t, int last, int g, int share = 0, Chunk chunk = {0, 1})
+  RowAttention(decltype(Args::task) task, int t, int last, int g, int share = 0, Chunk chunk = {0, 1}, int parts = 1)
       : task_(task),
+        parts_(parts),
         t_(t),
         last_(last),
         g_(g),
@@ -120,17 +132,17 @@ class RowAttention {
                                                               : num_cached<Args>(row_table().start[t_], chunk_);
     const Rows fresh = fresh_rows(), before = fresh.without(t_);
     const bool has_own = !kAllCached<Args> && fresh.has(t_);
-    const int total = cached + before.size(), mine = warp() % kPartWarps;
+    const int total = cached + before.size(), mine = warp() % num_warps(), step = num_warps() * kPositions;
     if constexpr (!kWhole)
       if (total == 0 && !has_own) return put_nothing();
     // The warp's next tile of the cache; and on which page the lane's position is of the one after that, known a tile
     // before it is used.
-    bool makes_own = has_own && mine == kPartWarps - 1;
+    bool makes_own = has_own && mine == num_warps() - 1;
     int at = mine * kPositions;
     // What this iteration made is there and asked for first: behind tiles of the cache it would come when they do.
     Head query, key;
     if constexpr (kQkvIsPlain) {
-      if (mine < M) load_query(query, mine);
+      if (warp() % kPartWarps < M) load_query(query, warp() % kPartWarps);
       if constexpr (!kAllCached<Args>)
         if (makes_own) {
           load_key(key, t_);
@@ -138,7 +150,7 @@ class RowAttention {
         }
     }
     auto next = locate(at, cached, page_at(at, cached, request));
-    int page = page_at(at + kStep, cached, request);
+    int page = page_at(at + step, cached, request);
     if (!makes_own) {
       fetch(next, false);
       fetch(next, true);
@@ -158,9 +170,9 @@ class RowAttention {
       } else {
         count = total - at;
         [[maybe_unused]] const int first = at;
-        at += kStep;
+        at += step;
         next = locate(at, cached, page);
-        page = page_at(at + kStep, cached, request);
+        page = page_at(at + step, cached, request);
         if constexpr (!kAllCached<Args>) {
           const int of_cache = max(cached - first, 0), end = min(count, kPositions);
           if (of_cache < end) {
@@ -187,13 +199,12 @@ class RowAttention {
     copy_wait<0>();
     part_sync();  // what was staged makes room for the sums
     join();
-    part_sync();
+    row_sync();
     put_joined();
-    part_sync();  // before the next row is staged
+    row_sync();  // before the next row is staged
   }
 
  private:
-  static constexpr int kStep = kPartWarps * kPositions;
   /// Where in both caches the first position begins that the lane copies of a tile, and how many more there are.
   struct InLine {
     i64 element;
@@ -216,7 +227,16 @@ class RowAttention {
   static int part() { return warp() / kPartWarps; }
   static int part_thread() { return thread() % kPartThreads; }
   static void part_sync() { kernels::part_sync(part(), kPartThreads); }
-  static u8* area() { return shared_area() + part() * attention::part_bytes(M, D); }
+  /// Of the row: parts, the first of them, and warps.
+  int parts() const { return kSharesParts ? parts_ : 1; }
+  int first_part() const { return part() / parts() * parts(); }
+  int num_warps() const { return kPartWarps * parts(); }
+  /// Among its warps, by another barrier than those of a part.
+  void row_sync() const {
+    if (parts() == 1) return part_sync();
+    kernels::part_sync(attention::kParts + first_part(), parts() * kPartThreads);
+  }
+  static u8* area(int of_part = part()) { return shared_area() + of_part * attention::part_bytes(M, D); }
   /// The warp's tile of keys, behind which that of values is.
   static u32 tile() { return shared_address(area()) + warp() % kPartWarps * (2 * kTileBytes); }
   /// Where in a tile a position has value d of its head.
@@ -228,7 +248,9 @@ class RowAttention {
   static u32 further(u32 at, int i) { return (at ^ i % 2 * 64) + i / 2 * 128; }
   /// Behind the tiles M queries (attention::query_bytes()); in place of all what the warps sum.
   static u8* staged(int head) { return area() + kPartWarps * 2 * kTileBytes + head * attention::query_bytes(D); }
-  static f32* joined(int warp, int m) { return reinterpret_cast<f32*>(area()) + (warp * M + m) * (D + 2); }
+  static f32* joined(int warp, int m, int of_part = part()) {
+    return reinterpret_cast<f32*>(area(of_part)) + (warp * M + m) * (D + 2);
+  }
   int row_of(int m) const { return kTogether > 1 && m >= kHeads ? last_ : t_; }
   static int head_of(int m) { return kTogether > 1 && m >= kHeads ? m - kHeads : m; }
   int result(int m) const { return (kWhole ? row_of(m) : share_number_) * A + g_ * kHeads + head_of(m); }
@@ -458,23 +480,31 @@ class RowAttention {
     constexpr int kPairs = D / 2;
     const int heads = kTogether > 1 && last_ == t_ ? kHeads : M;
 #pragma unroll 1
-    for (int i = part_thread(); i < heads * kPairs; i += kPartThreads) {
+    for (int i = thread() % (parts() * kPartThreads); i < heads * kPairs; i += parts() * kPartThreads) {
       const int m = i / kPairs, p = i % kPairs;
-      float2 state[kPartWarps];
       f32 top = -1e30f, total = 0;
-#pragma unroll
-      for (int k = 0; k < kPartWarps; ++k) {
-        state[k] = *reinterpret_cast<const float2*>(joined(k, m) + D);
-        top = max(top, state[k].x);
-      }
       float2 part = {0, 0};
+#pragma unroll 1
+      for (int of_part = first_part(); of_part < first_part() + parts(); ++of_part) {
+        float2 state[kPartWarps];
+        const f32 before = top;
 #pragma unroll
-      for (int k = 0; k < kPartWarps; ++k) {
-        const f32 weight = fast_exp(state[k].x - top);
-        const float2 of_warp = *reinterpret_cast<const float2*>(joined(k, m) + 2 * p);
-        total = fma(weight, state[k].y, total);
-        part.x = fma(weight, of_warp.x, part.x);
-        part.y = fma(weight, of_warp.y, part.y);
+        for (int k = 0; k < kPartWarps; ++k) {
+          state[k] = *reinterpret_cast<const float2*>(joined(k, m, of_part) + D);
+          top = max(top, state[k].x);
+        }
+        if constexpr (kSharesParts) {
+          const f32 keep = fast_exp(before - top);
+          total *= keep, part.x *= keep, part.y *= keep;
+        }
+#pragma unroll
+        for (int k = 0; k < kPartWarps; ++k) {
+          const f32 weight = fast_exp(state[k].x - top);
+          const float2 of_warp = *reinterpret_cast<const float2*>(joined(k, m, of_part) + 2 * p);
+          total = fma(weight, state[k].y, total);
+          part.x = fma(weight, of_warp.x, part.x);
+          part.y = fma(weight, of_warp.y, part.y);
+        }
       }
       const Args args = this->args();
       if constexpr (kWhole) {
@@ -488,7 +518,7 @@ class RowAttention {
   }
 
   const decltype(Args::task) task_;
-  const int t_, last_, g_, share_number_;
+  const int parts_, t_, last_, g_, share_number_;
   const Chunk chunk_;
   const u32 sides_;                    // of both tables, the lane's word
   const u32 copied_, share_, turned_;  // in the tiles: what the lane copies of keys, multiplies of keys and of values
@@ -511,6 +541,29 @@ inline void attend_chunks(Task task) {
     const auto [row, chunk] = share_of<Args>(share, rows);
     if (row >= rows) continue;
     RowAttention<kNorm, Args>(task, row, row, g_begin + i % groups, share, chunk).run(is_first);
+    is_first = false;
+  }
+}
+
+/// The task's rows, up to one for each part of the block that are F apart, and groups of heads. If there are less of those rows
+/// each has two parts, or all.
+template <bool kNorm, class Args, class Task>
+inline void attend_rows_apart(Task task) {
+  constexpr int F = static_cast<int>(Args::F), kMost = static_cast<int>(Args::T_largest);
+  const Args args = Args::of(*task);
+  const int rows = static_cast<int>(rows_of(args)), r_begin = static_cast<int>(args.r_begin),
+            g_begin = static_cast<int>(args.g_begin), groups = static_cast<int>(args.g_end) - g_begin,
+            num = (static_cast<int>(args.r_end) - r_begin) * groups, sharing = Args::by_load != 0 ? rows : kMost;
+  const int parts = !shares_parts<Args>() || sharing > 2 * F ? 1
+                    : sharing > F                            ? attention::kParts / 2
+                                                             : attention::kParts;
+  const int first = warp() / (kWarps / attention::kParts) / parts * F;
+  bool is_first = true;
+#pragma unroll 1
+  for (int i = 0; i < num; ++i) {
+    const int t = r_begin + i / groups + first;
+    if (t >= rows) return;
+    RowAttention<kNorm, Args>(task, t, t, g_begin + i % groups, 0, {0, 1}, parts).run(is_first);
     is_first = false;
   }
 }
