@@ -280,7 +280,7 @@ void Engine::fit_regimes() {
     }
     const std::string report = cuda_memory_report(*regimes_.back()->graph, regimes_.back()->options, kernels);
     if (report.empty()) return;
-    const std::optional<size_t> least = regime_to_leave_out(named, base_);
+    const std::optional<size_t> least = regime_to_leave_out(regimes(), named, base_);
     MEGALITH_CHECK(least, "[cuda] with kernels for {} tokens at a time (--regimes, --prompt-rows) {}",
                    fmt::join(regimes(), ", "), report);
     log_info("[engine] no kernel for {} tokens at a time: with it {}", regimes_[*least]->options.max_rows, report);

@@ -27,7 +27,7 @@ LoadRange Regimes::range(size_t regime) const {
 }
 
 std::vector<int64_t> smaller_regimes(int64_t max_rows, int64_t step_rows, int64_t weight_bytes) {
-  std::vector<int64_t> rows = {1, 2, 8, 64};
+  std::vector<int64_t> rows = {1, 2, kFewSequences, 64};
   if (weight_bytes > kSmallModel) std::erase(rows, 2);
   std::erase_if(rows, [&](int64_t r) { return r >= max_rows || r > step_rows; });
   return rows;
@@ -40,13 +40,16 @@ std::vector<int64_t> prompt_regimes(int64_t max_rows, int64_t more) {
   return rows;
 }
 
-std::optional<size_t> regime_to_leave_out(const std::vector<bool>& named, size_t base) {
-  for (size_t between = base; between-- > 1;)
-    if (!named[between]) return between;
+std::optional<size_t> regime_to_leave_out(const std::vector<int64_t>& rows, const std::vector<bool>& named,
+                                          size_t base) {
+  const auto few = static_cast<size_t>(std::ranges::find(rows, kFewSequences) - rows.begin()),
+             kept = few < base ? few : 0;
+  for (size_t smaller = base; smaller-- > 0;)
+    if (!named[smaller] && smaller != kept) return smaller;
   const size_t last = named.size() - 1;
   for (size_t prompts = base + 1; prompts < last; ++prompts)
     if (!named[prompts]) return prompts;
-  if (base > 0 && !named[0]) return 0;
+  if (base > 0 && !named[kept]) return kept;
   if (last > base && !named[last]) return last;
   return std::nullopt;
 }

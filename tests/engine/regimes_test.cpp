@@ -116,15 +116,30 @@ TEST(Regimes, ForPromptsAreThoseOfMoreRows) {
   EXPECT_THAT(prompt_regimes(512), IsEmpty());
 }
 
-TEST(Regimes, AreLeftOutBetweenFirstAndForPromptsLast) {
-  EXPECT_EQ(regime_to_leave_out({false, false, true, false, false}, 2), 1u);
-  EXPECT_EQ(regime_to_leave_out({false, true, false, false}, 1), 2u) << "of two for prompts the smaller one";
-  EXPECT_EQ(regime_to_leave_out({false, false, true, false}, 2), 1u);
-  EXPECT_EQ(regime_to_leave_out({false, true, false}, 1), 0u);
-  EXPECT_EQ(regime_to_leave_out({true, false}, 0), 1u);
-  EXPECT_EQ(regime_to_leave_out({true}, 0), std::nullopt);
-  EXPECT_EQ(regime_to_leave_out({true, false, true, true}, 2), 1u) << "those that were named stay";
-  EXPECT_EQ(regime_to_leave_out({true, true, true}, 1), std::nullopt);
+// The kernels of `rows`, in the order in which they are left out; of those `named` none.
+std::vector<int64_t> left_out(std::vector<int64_t> rows, int64_t base, const std::vector<int64_t>& named = {}) {
+  std::vector<int64_t> order;
+  for (;;) {
+    std::vector<bool> flags;
+    for (const int64_t r : rows) flags.push_back(std::ranges::find(named, r) != named.end());
+    const auto least =
+        regime_to_leave_out(rows, flags, static_cast<size_t>(std::ranges::find(rows, base) - rows.begin()));
+    if (!least) return order;
+    order.push_back(rows[*least]);
+    rows.erase(rows.begin() + static_cast<std::ptrdiff_t>(*least));
+  }
+}
+
+TEST(Regimes, AreLeftOutForFewerSequencesFirstAndForPromptsLast) {
+  EXPECT_THAT(left_out({1, 2, 8, 64, 128, 256, 512}, 128), ElementsAre(64, 2, 1, 256, 8, 512));
+  EXPECT_THAT(left_out({1, 8, 64, 256, 512}, 64), ElementsAre(1, 256, 8, 512));
+  EXPECT_THAT(left_out({1, 2, 8, 256, 512}, 8), ElementsAre(2, 256, 1, 512))
+      << "the smallest stays, where 8 is the base";
+  EXPECT_THAT(left_out({1, 4, 512}, 4), ElementsAre(1, 512));
+  EXPECT_THAT(left_out({4, 512}, 4), ElementsAre(512));
+  EXPECT_THAT(left_out({4}, 4), IsEmpty());
+  EXPECT_THAT(left_out({1, 8, 64, 256, 512}, 64, {1, 256}), ElementsAre(8, 512)) << "those that were named stay";
+  EXPECT_THAT(left_out({1, 64, 512}, 64, {1, 512}), IsEmpty());
 }
 
 }  // namespace
