@@ -223,4 +223,6 @@ void Arguments::numbers(const std::string& names, std::vector<double>& values, c
   });
 }
 
+void Arguments::when_read(std::function<void()> then) { app_.parse_complete_callback(std::move(then)); }
+
 }  // namespace megalith::tools

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <limits>
 #include <optional>
@@ -60,6 +61,8 @@ class Arguments {
   /// Numbers separated by commas.
   void numbers(const std::string& names, std::vector<double>& values, const std::string& help, double least,
                double most);
+  /// When all are read.
+  void when_read(std::function<void()> then);
 
  private:
   CLI::App& app_;

@@ -67,6 +67,7 @@ int bench_loops(int64_t nests) {
 int bench_loops_of_model(const std::string& folder) {
   ModelOptions options;
   options.positional = folder;
+  options.target = "cpu";
   const ModelGraph model = model_graph(options);
   graph::Schedule schedule = graph::schedule_in_rows(model.graph, "cpu");
   for (graph::NodeSchedule& node : schedule.nodes) node.body = nullptr;

@@ -113,7 +113,12 @@ void ModelOptions::declare(Arguments& arguments, const char* context, const char
                     "workers of the kernel (0: MEGALITH_THREADS, or every core; on a GPU every multiprocessor)", 0,
                     task::kMaxWorkers, 0);
   arguments.choice("--load-format", load_format, {"auto", "dummy"}, "dummy: random weights, only config.json is read");
-  arguments.choice("--target", target, targets(), "what to make code for; cuda: the GPU of this machine");
+  arguments.choice(
+      "--target", target, targets(),
+      "what to make code for; cuda: the GPU of this machine (that if there is one and -t is not given, else cpu)");
+  arguments.when_read([this] {
+    if (target.empty()) target = num_workers > 0 ? "cpu" : jit::default_target();
+  });
 }
 
 std::string ModelOptions::folder() const {

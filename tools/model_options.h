@@ -40,7 +40,8 @@ struct ModelOptions {
   int64_t page_size = DecoderOptions{}.page_size;
   int64_t num_pages = 0;  // 0: enough for max_batch texts of max_seq_len
   int64_t num_workers = 0;
-  std::string quantization = "none", kv_dtype = "auto", load_format = "auto", target = "cpu";
+  std::string quantization = "none", kv_dtype = "auto", load_format = "auto";
+  std::string target;  // once options are read: what was said, or chosen
 
   /// `context` and `batch` are what 0 stands for in this command.
   void declare(Arguments& arguments, const char* context = kDefaultContext,

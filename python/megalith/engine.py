@@ -174,7 +174,7 @@ class Engine(Loaded):
     def __init__(
         self,
         folder: Folder,
-        target: str = "cpu",
+        target: Optional[str] = None,
         *,
         num_workers: int = 0,
         max_seq_len: int = 0,

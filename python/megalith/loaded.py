@@ -107,7 +107,7 @@ def _path(where: str, what: str, folder: Folder) -> str:
 def opened(
     where: str,
     folder: Folder,
-    target: str,
+    target: Optional[str],
     *,
     num_workers: int,
     max_seq_len: int,
@@ -123,6 +123,8 @@ def opened(
     """A Hugging Face folder, compiled and loaded; ``where`` is the call, as messages name it. What is 0 is chosen, the batch
     only for one that ``serves``."""
     path = _path(where, "the folder", folder)
+    if target is None:
+        target = "cpu" if num_workers not in (0, -1) else _megalith.default_target()
     target = arguments.text(where, "target", target)
     if not isinstance(load_format, str) or load_format not in ("auto", "dummy"):
         raise UserError(f"[{where}] load_format is {arguments.shown(load_format)}, want auto or dummy")

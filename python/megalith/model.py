@@ -243,7 +243,7 @@ class Model(Loaded):
 
 def load(
     folder: Folder,
-    target: str = "cpu",
+    target: Optional[str] = None,
     *,
     num_workers: int = 0,
     max_seq_len: int = 0,
@@ -257,7 +257,8 @@ def load(
 ) -> Model:
     """Compiles and loads a Hugging Face folder: config.json, safetensors, tokenizer.json.
 
-    ``target``: "cpu" or "cuda". ``num_workers``: threads or multiprocessors (0: all). ``max_seq_len``: tokens of the
+    ``target``: "cpu" or "cuda" (None: the GPU of this machine if it has one and ``num_workers`` is not given, else the
+    CPU). ``num_workers``: threads or multiprocessors (0: all). ``max_seq_len``: tokens of the
     longest sequence (0: the model's, at most 4096). ``max_batch``: prompts at a time. ``max_batched_tokens``: tokens
     worked on at a time (0: chosen). -1 is the same as 0. ``draft_tokens``: guesses beside the next token, up to 15, from
     what stood in the text before (0: none); the text is the same. ``draft_model``: the folder of a small model of the same

@@ -3,6 +3,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "megalith/jit/compile.h"
+#include "megalith/jit/cuda/build.h"
 #include "megalith/optimize/optimize.h"
 #include "python/src/bind.h"
 #include "python/src/interpreter.h"
@@ -26,6 +27,15 @@ void bind_jit(nb::module_& module) {
       "The graph as the target runs it best: what neighbours compute may be one node, and activations between them "
       "are\n"
       "gone. Ids of tensors change, names of those that stay do not. MEGALITH_DISABLE names rules to leave out.");
+
+  module.def(
+      "default_target",
+      [] {
+        const Unlocked unlocked;
+        return jit::default_target();
+      },
+      "What a model runs on if nobody says it: \"cuda\" if this machine has a GPU that kernels can be made for, else "
+      "\"cpu\".");
 
   nb::class_<jit::CompileReport>(module, "CompileReport", "Which stages ran, how long each took, what the cache had.")
       .def_ro("kernel", &jit::CompileReport::kernel)

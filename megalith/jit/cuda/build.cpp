@@ -104,6 +104,23 @@ std::string target_with_architecture(const std::string& target) {
   return is_cuda_target(target) ? "cuda:" + cuda_architecture(target) : target;
 }
 
+std::string default_target() {
+  try {
+    if (cuda_devices().empty()) return "cpu";
+  } catch (const Error& error) {
+    log_debug("{}", error.what());  // most machines have no driver
+    return "cpu";
+  }
+  try {
+    cuda_architecture("cuda");
+    nvrtc_identity();
+  } catch (const Error& error) {
+    log_warn("this runs on the CPU, since the GPU cannot be used ({}); --target says which it is to be", error.what());
+    return "cpu";
+  }
+  return "cuda";
+}
+
 std::vector<std::string> cubin_flags(const std::string& source, const std::string& architecture, codegen::Effort effort,
                                      const KernelCache& cache) {
   std::vector<std::string> flags = codegen::cuda_compile_flags(architecture);
