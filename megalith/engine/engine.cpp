@@ -123,7 +123,7 @@ Engine::Engine(const std::string& folder, const EngineOptions& options) try
   }
   decoder_options_ = decoder_options_.resolved(config_);
   decoder_options_.check_holds_all_requests();
-  decoder_options_.shares_caches = !wanted_regimes(options, 0).empty();
+  decoder_options_.shares_caches |= !wanted_regimes(options, 0).empty();
   if (const auto& rounded = decoder_options_.rounded_weights; !rounded.empty())
     log_warn(
         "{} norms and biases of {} (\"{}\" is {}) are rounded to {} for the GPU, as the rest of the model is; --target "
