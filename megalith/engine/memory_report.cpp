@@ -120,7 +120,7 @@ std::string memory_report(const MemoryNeeds& needs, int64_t free_bytes) {
   return text +
          (needs.weights > usable ? "; the weights alone are too large: use a smaller model"
                                  : "; no shorter context fits either: try fewer tokens at a time (-b)") +
-         (needs.on_gpu ? ", or close what else uses the GPU (nvidia-smi lists it)"
+         (needs.on_gpu ? ", close what else uses the GPU (nvidia-smi lists it), or let the CPU run it (--target cpu)"
                        : ", or close what else uses memory");
 }
 

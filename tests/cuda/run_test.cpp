@@ -13,6 +13,7 @@
 #include "cuda/stream_cases.h"
 #include "megalith/base/file.h"
 #include "megalith/engine/engine.h"
+#include "megalith/jit/cuda/build.h"
 #include "megalith/kernels/stream_limits.h"
 #include "megalith/optimize/optimize.h"
 #include "megalith/optimize/schedule.h"
@@ -360,6 +361,11 @@ TEST(CudaErrors, WithoutAGpuOneClearError) {
   } catch (const SystemError& error) {
     EXPECT_NE(std::string(error.what()).find("--target cpu"), std::string::npos) << error.what();
   }
+}
+
+// What a model runs on if nobody says it.
+TEST(DefaultTarget, IsTheGpuIfThereIsOne) {
+  EXPECT_EQ(jit::default_target(), testing::missing_gpu().empty() ? "cuda" : "cpu");
 }
 
 }  // namespace
