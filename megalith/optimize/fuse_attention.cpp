@@ -316,6 +316,7 @@ class AttentionFusion {
     if (normed()) options.attributes["eps"] = b_.eps;
     if (form_ == Form::whole_cached && requests() > 1 && depends_on_load()) options.attributes["alone"] = 1;
     if (form_ == Form::whole) {
+      // A task's rows are apart, so that of few rows each is another worker's.
       options.sizes["F"] = ceil_div(b_.rows, std::min<int64_t>(rows_of_task(), attention::kParts));
       if (requests() > 1 && depends_on_load()) options.attributes["by_load"] = 1;
       options.tile = {{"g", 1}, {"r", ceil_div(options.sizes["F"] * b_.groups, attention_workers())}};

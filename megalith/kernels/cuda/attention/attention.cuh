@@ -1,4 +1,4 @@
-// Attention of a decoder on a GPU: of few rows by the whole block each, of many by a part of it, of a prompt's by the
+// Attention of a decoder on a GPU: of few rows by the whole block each, of many by a part of it or several, of a prompt's by the
 // block for several of them.
 #pragma once
 

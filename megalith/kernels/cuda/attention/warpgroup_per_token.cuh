@@ -1,5 +1,6 @@
 // Attention of several rows of a decoder at a time, for batches and prompts: four warps a row, and each of them every
-// fourth tile of eight positions from its keys to the sum of its values. So a position is looked at by one warp.
+// fourth tile of eight positions from its keys to the sum of its values. So a position is looked at by one warp. Of a batch with few
+// rows a task has fewer than there are parts of the block, and a row has two parts or all, whose warps take tiles in turn.
 //
 // A warp's keys and values lie in shared memory: copies past registers bring those of the next tile while this one is
 // worked on, so a tile for each warp is always under way, which is what memory needs to be busy. A line's runs of 16
@@ -75,8 +76,8 @@ struct RowSet {
   }
 };
 
-/// Whether rows may have several parts of the block each: of a task's rows that are F apart there may be less than parts. Where
-/// all rows that there may be leave each part one, they do if a row's bits may depend on how many there are.
+/// Whether rows may have several parts of the block each: if a task never has as many rows as there are parts, or if it sometimes
+/// has less and a row's bits may depend on that.
 template <class Args>
 constexpr bool shares_parts() {
   if constexpr (requires { Args::F; })
