@@ -34,6 +34,8 @@ constexpr Option kOptions[] = {
     {"MEGALITH_RACECHECK", "0",
      "1: GPU kernels for compute-sanitizer's racecheck, in which each thread arrives at barriers itself."},
     {"MEGALITH_SIDES", "1", "0: weights and caches are not distributed over the two partitions of a GPU's L2."},
+    {"MEGALITH_TARGET", "",
+     "What models run on if nobody says it, such as cpu; default the GPU of this machine if it has one."},
     {"MEGALITH_THREADS", "", "Worker threads of a CPU kernel; default one for every core this process may use."},
     {"MEGALITH_WATCHDOG_MS", "10000", "Time without progress after which a running kernel counts as hung, in ms."},
     {"NO_COLOR", "", "Set to anything: no colours on the terminal."},

@@ -70,10 +70,6 @@ constexpr long long query_tile_bytes(long long d) {
 /// Few rows have a way of their own: a whole block for each, with keys and values in registers. Longer heads have no
 /// room there, and go the way of many rows.
 [[maybe_unused]] constexpr long long kFewRows = 8;
-/// Whether V chunks of `rows` rows, dealt to `dealt` of them at least, come to one for each.
-constexpr bool each_has_a_chunk(long long chunks, long long rows, long long dealt) {
-  return chunks >= rows && chunks >= dealt;
-}
 constexpr bool is_row_alone(long long rows, long long d) { return rows <= kFewRows && d <= 128; }
 /// Heads whose sums a warp has room for. If more share a key, two warps take a tile, some of the heads each.
 constexpr long long kWarpHeads = 4;
@@ -102,6 +98,10 @@ constexpr long long row_alone_bytes(long long rows, long long heads, long long d
 
 /// A row's chunks, at most: a warp weighs them together (combine.cuh), one a lane.
 [[maybe_unused]] constexpr int kMaxChunks = 32;
+/// Whether V chunks of `rows` rows, dealt to `dealt` of them at least, come to one for each.
+constexpr bool each_has_a_chunk(long long chunks, long long rows, long long dealt) {
+  return chunks >= rows && chunks >= dealt;
+}
 /// What a task of one of several chunks works in.
 [[maybe_unused]] constexpr long long chunk_bytes(long long rows, long long heads, long long d) {
   return is_row_alone(rows, d) ? row_alone_bytes(rows, heads, d) : kParts * part_bytes(heads, d);

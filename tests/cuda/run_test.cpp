@@ -365,7 +365,17 @@ TEST(CudaErrors, WithoutAGpuOneClearError) {
 
 // What a model runs on if nobody says it.
 TEST(DefaultTarget, IsTheGpuIfThereIsOne) {
-  EXPECT_EQ(jit::default_target(), testing::missing_gpu().empty() ? "cuda" : "cpu");
+  {
+    const test::EnvironmentVariable unsaid("MEGALITH_TARGET", "");
+    EXPECT_EQ(jit::default_target(), testing::missing_gpu().empty() ? "cuda" : "cpu");
+  }
+  for (const std::string said : {"cpu", "cuda", "cuda:sm_90a"}) {
+    const test::EnvironmentVariable target("MEGALITH_TARGET", said);
+    EXPECT_EQ(jit::default_target(), said);
+  }
+  const test::EnvironmentVariable target("MEGALITH_TARGET", "gpu");
+  EXPECT_THAT([] { jit::default_target(); },
+              ::testing::ThrowsMessage<UserError>(::testing::HasSubstr("MEGALITH_TARGET is \"gpu\", want cpu")));
 }
 
 }  // namespace

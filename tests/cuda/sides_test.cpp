@@ -206,7 +206,7 @@ TEST(Sides, TextsHavePagesOfTheirTasks) {
       for (const i32 page : all[r]) {
         EXPECT_TRUE(taken.insert(page).second);
         EXPECT_LT(page, options.num_pages());
-        EXPECT_EQ(static_cast<size_t>(page) % 2, r % 2) << "text " << r << " of " << texts;
+        EXPECT_EQ(static_cast<size_t>(page) % 2, r % 2) << "sequence " << r << " of " << texts;
       }
   }
 }

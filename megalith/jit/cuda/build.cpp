@@ -105,6 +105,11 @@ std::string target_with_architecture(const std::string& target) {
 }
 
 std::string default_target() {
+  if (const std::string said = option_value("MEGALITH_TARGET"); !said.empty()) {
+    MEGALITH_CHECK(said == "cpu" || is_cuda_target(said),
+                   "MEGALITH_TARGET is \"{}\", want cpu, cuda or, for example, cuda:sm_90a", said);
+    return said;
+  }
   try {
     if (cuda_devices().empty()) return "cpu";
   } catch (const Error& error) {

@@ -49,8 +49,8 @@ std::string cuda_architecture(const std::string& target);
 /// The target with its architecture, "cuda" as "cuda:sm_90a"; others as they are. Errors as above.
 std::string target_with_architecture(const std::string& target);
 
-/// What a model runs on if nobody says it: "cuda" if this machine has a GPU that kernels can be made for, else "cpu". Warns of a GPU
-/// that cannot be used.
+/// What a model runs on if nobody says it: as MEGALITH_TARGET has it, else "cuda" if this machine has a GPU that kernels can be made
+/// for, else "cpu". Warns of a GPU that cannot be used.
 std::string default_target();
 
 }  // namespace megalith::jit
