@@ -2,6 +2,7 @@
 // the same graph are compared buffer by buffer, in the order of the program.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <string>
@@ -10,6 +11,7 @@
 #include "megalith/engine/batch_block.h"
 #include "megalith/engine/memory_map.h"
 #include "megalith/model/safetensors.h"
+#include "megalith/runtime/batch.h"
 #include "support/graph_run.h"
 
 namespace megalith::testing {
@@ -30,6 +32,8 @@ class DecoderSteps {
 
   /// One iteration; before it, states are what memory() has, and afterwards memory() has them.
   virtual void run() = 0;
+  /// Of the iteration for which it last took states.
+  std::optional<int64_t> rows() const { return rows_; }
   /// A tensor's elements after it.
   loop::Array array(graph::TensorId id) const {
     const graph::Tensor& tensor = graph_.tensor(id);
@@ -45,6 +49,7 @@ class DecoderSteps {
   }
   /// The states of another run; not its mailbox.
   void take_states(const DecoderSteps& other) {
+    rows_ = other.memory_.get<int32_t>("counts")[batch::kRows];
     for (const graph::Tensor& tensor : graph_.tensors())
       if (tensor.kind == graph::TensorKind::state && tensor.name != "mailbox")
         std::memcpy(memory_.get<void>(tensor.name), other.memory_.get<void>(tensor.name),
@@ -57,6 +62,9 @@ class DecoderSteps {
   const graph::Graph& graph_;
   jit::CompiledKernel kernel_;
   engine::MemoryMap memory_;
+
+ private:
+  std::optional<int64_t> rows_;
 };
 
 class CpuDecoderSteps : public DecoderSteps {
@@ -82,6 +90,16 @@ class CpuDecoderSteps : public DecoderSteps {
 inline bool is_choice(const graph::Graph& graph, const graph::Node& node, graph::TensorId output) {
   return !dtype_is_float(graph.tensor(output).dtype) && (node.op->name.find("argmax") != std::string::npos ||
                                                          node.op->name == "sampling" || node.op->name == "advance");
+}
+
+/// Whether what stands at `place` of the first dimension is of a row that there is. Else nobody takes it: chunks of attention
+/// are dealt to U rows, however few there are (ops/attention_dealt.cpp).
+inline bool is_of_a_row(const graph::Node& node, const graph::Tensor& output, std::optional<int64_t> rows,
+                        int64_t place) {
+  const auto chunks = node.sizes.find("V"), dealt = node.sizes.find("U");
+  if (!rows || chunks == node.sizes.end() || dealt == node.sizes.end() || output.shape[0] != chunks->second)
+    return true;
+  return place % std::max(dealt->second, *rows) < *rows;
 }
 
 /// The first element beyond `roundings` of bf16, in the order of the program: "" if there is none, else its task,
@@ -115,6 +133,7 @@ inline std::string first_difference(const DecoderSteps& found, const DecoderStep
         std::vector<int64_t> index;
         for (size_t d = b.shape.size(), rest = i; d-- > 0; rest /= static_cast<size_t>(b.shape[d]))
           index.insert(index.begin(), static_cast<int64_t>(rest) % b.shape[d]);
+        if (!is_of_a_row(node, tensor, found.rows(), index[0])) continue;
         std::string task = node.name;
         for (const task::Task& one : found.kernel().tasks.tasks)
           for (const task::Region& region : one.writes)
