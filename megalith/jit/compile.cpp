@@ -1,6 +1,9 @@
 #include "megalith/jit/compile.h"
 
+#include <atomic>
+#include <future>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <thread>
 
@@ -52,7 +55,7 @@ int64_t shared_bytes(const CompileOptions& options) {
   return is_cuda_target(options.target) ? machine::gpu_of_target(options.target).shared_bytes : 0;
 }
 
-task::TaskGraph make_tasks(const graph::Graph& graph, const graph::LoweredGraph& lowered,
+task::TaskGraph plan_tasks(const graph::Graph& graph, const graph::LoweredGraph& lowered,
                            const CompileOptions& options) {
   task::Partitioned partitioned =
       task::partition(graph, lowered, options.num_workers, machine::worker_rates(options.target));
@@ -145,29 +148,15 @@ bool looks_at_stages(const PipelineOptions& options) {
   return !options.dump_directory.empty() || !options.override_directory.empty() || !options.keep.empty();
 }
 
-// The first half of the compiler: from the graph to tasks and source.
-void make_plan(Pipeline& pipeline, const graph::Graph& graph, const CompileOptions& options,
-               const MeasuredSchedules& measured, CompiledKernel& kernel) {
-  const graph::LoweredGraph lowered = pipeline.stage(
+// From the graph to the source.
+graph::LoweredGraph make_source(Pipeline& pipeline, const graph::Graph& graph, const CompileOptions& options,
+                                const MeasuredSchedules& measured, CompiledKernel& kernel) {
+  graph::LoweredGraph lowered = pipeline.stage(
       {"lower", "loops.txt"}, [&] { return graph::lower(graph, kernel.schedule); },
       [&](const graph::LoweredGraph& l) { return graph::print(graph, l); },
       [&](const std::string& text) { return graph::parse_loops(text, graph, graph::lower(graph, kernel.schedule)); },
       nullptr);
   kernel.schedule = lowered.schedule;
-  bool is_edited = false;  // tiles and regions of tasks made here are what they would be held against
-  kernel.tasks = pipeline.stage(
-      {"partition", "tasks.json"}, [&] { return make_tasks(graph, lowered, options); },
-      [](const task::TaskGraph& tasks) { return task::to_json(tasks); },
-      [&](const std::string& text) {
-        is_edited = true;
-        return task::from_json(text);
-      },
-      [&](const task::TaskGraph& tasks) {
-        check_tasks(tasks, graph, kernel.schedule, options);
-        if (!is_edited) return;
-        task::check_tiles(tasks, graph, lowered);
-        task::check_regions(tasks, graph, lowered);
-      });
   const std::string& family = kernel.schedule.target;
   bool is_scheduled_by_hand = false;  // what is computed is right by how it is made
   const auto parse = [&](const std::string& text) {
@@ -189,9 +178,42 @@ void make_plan(Pipeline& pipeline, const graph::Graph& graph, const CompileOptio
       {"emit", is_cuda_target(options.target) ? "kernel.cu" : "kernel.cpp"},
       [&] { return codegen::emit(family, kernels, graph.name(), kernel.schedule.worker).text; },
       [](const std::string& text) { return text; }, [](const std::string& text) { return text; }, nullptr);
+  return lowered;
 }
 
-// The same from the cache; what is read is verified like anything else, but for tiles and their regions, which take
+task::TaskGraph make_tasks(Pipeline& pipeline, const graph::Graph& graph, const graph::LoweredGraph& lowered,
+                           const CompileOptions& options, const graph::Schedule& schedule) {
+  bool is_edited = false;  // tiles and regions of tasks made here are what they would be held against
+  return pipeline.stage(
+      {"partition", "tasks.json"}, [&] { return plan_tasks(graph, lowered, options); },
+      [](const task::TaskGraph& tasks) { return task::to_json(tasks); },
+      [&](const std::string& text) {
+        is_edited = true;
+        return task::from_json(text);
+      },
+      [&](const task::TaskGraph& tasks) {
+        check_tasks(tasks, graph, schedule, options);
+        if (!is_edited) return;
+        task::check_tiles(tasks, graph, lowered);
+        task::check_regions(tasks, graph, lowered);
+      });
+}
+
+// NVRTC's work, which takes seconds and wants nothing but the source: tasks are planned and proved beside it. Where that fails
+// nobody waits for it.
+struct CubinAhead {
+  CubinAhead(const std::string& name, const std::string& source, const std::string& architecture,
+             const KernelCache& cache, const std::vector<std::string>& flags_)
+      : flags(flags_),
+        build(std::async([=, this] { return compile_cubin(name, source, architecture, cache, flags, &is_over); })) {}
+  ~CubinAhead() { is_over.store(true); }  // what is left of `build` waits
+
+  std::atomic<bool> is_over = false;
+  const std::vector<std::string> flags;
+  std::future<CudaBuild> build;
+};
+
+// The plan from the cache; what is read is verified like anything else, but for tiles and their regions, which take
 // lowering to check: nobody else can have written the entry, and the plan was checked when it was made.
 void take_plan(Pipeline& pipeline, const graph::Graph& graph, const CompileOptions& options, Plan plan,
                CompiledKernel& kernel) {
@@ -238,16 +260,24 @@ CompiledKernel compile(const graph::Graph& graph, const CompileOptions& given) {
       plan.reset();
     }
   }
+  const codegen::Effort effort = looks_at_stages(options.pipeline) ? codegen::Effort::chosen : options.effort;
+  const bool is_for_gpu = !options.plan_only && is_cuda_target(options.target);
+  const std::string architecture = is_for_gpu ? cuda_architecture(options.target) : "";
+  std::optional<CubinAhead> ahead;
   if (!plan) {
-    make_plan(pipeline, graph, options, measured, kernel);
+    const graph::LoweredGraph lowered = make_source(pipeline, graph, options, measured, kernel);
+    if (is_for_gpu && !looks_at_stages(options.pipeline))
+      ahead.emplace(graph.name(), kernel.source, architecture, cache,
+                    cubin_flags(kernel.source, architecture, effort, cache));
+    kernel.tasks = make_tasks(pipeline, graph, lowered, options, kernel.schedule);
     if (!looks_at_stages(options.pipeline)) plans.store(graph.name(), {task::to_bytes(kernel.tasks), kernel.source});
   }
-  const codegen::Effort effort = looks_at_stages(options.pipeline) ? codegen::Effort::chosen : options.effort;
-  if (!options.plan_only && is_cuda_target(options.target)) {
-    const std::string architecture = cuda_architecture(options.target);
-    const std::vector<std::string> flags = cubin_flags(kernel.source, architecture, effort, cache);
+  if (is_for_gpu) {
+    const std::vector<std::string> flags =
+        ahead ? ahead->flags : cubin_flags(kernel.source, architecture, effort, cache);
     kernel.is_quick = flags != codegen::cuda_compile_flags(architecture);
-    kernel.cuda = build_cubin(pipeline, graph.name(), kernel.source, architecture, cache, flags);
+    kernel.cuda = build_cubin(pipeline, graph.name(), kernel.source, architecture, cache, flags,
+                              ahead ? std::move(ahead->build) : std::future<CudaBuild>());
     take_info(kernel, codegen::source_info(kernel.source));
     check_operands(kernel.operands.empty() ||
                    kernel.cuda.cubin.find(codegen::operands_symbol(kernel.operands)) != std::string::npos);

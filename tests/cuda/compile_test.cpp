@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -566,6 +567,19 @@ TEST(CudaCompile, TheCompilersErrorsNameTheKernel) {
     EXPECT_NE(std::string(error.what()).find("does not compile \"broken\" for sm_90a"), std::string::npos)
         << error.what();
   }
+}
+
+// It goes on beside the plan, and takes seconds; a kernel that it had ended with would be in the cache.
+TEST(CudaCompile, NobodyWaitsForTheCompilerIfThePlanFails) {
+  MEGALITH_SKIP_IF(testing::missing_compiler());
+  const test::TemporaryFolder folder;
+  const test::EnvironmentVariable cache("MEGALITH_CACHE_DIR", folder.path);
+  try {
+    jit::compile(decoder_graph("storyteller", "cuda:sm_90a", 1), {.target = "cuda:sm_90a", .num_workers = 2000});
+    FAIL() << "it was planned";
+  } catch (const UserError& error) { EXPECT_THAT(error.what(), ::testing::HasSubstr("2000 workers, want 1 to 1024")); }
+  const std::filesystem::path kernels = folder / "kernels";
+  EXPECT_TRUE(!std::filesystem::exists(kernels) || std::filesystem::is_empty(kernels));
 }
 
 TEST(CudaResources, AreReadFromTheAssemblersReport) {

@@ -136,7 +136,8 @@ std::vector<std::string> cubin_flags(const std::string& source, const std::strin
 }
 
 CudaBuild compile_cubin(const std::string& name, const std::string& source, const std::string& architecture,
-                        const KernelCache& cache, const std::vector<std::string>& given_flags) {
+                        const KernelCache& cache, const std::vector<std::string>& given_flags,
+                        const std::atomic<bool>* is_over) {
   const auto start = std::chrono::steady_clock::now();
   const std::vector<std::string> flags = given_flags.empty() ? codegen::cuda_compile_flags(architecture) : given_flags;
   CudaBuild build;
@@ -147,7 +148,7 @@ CudaBuild compile_cubin(const std::string& name, const std::string& source, cons
   const CacheLock lock = cache.lock(build.key);
   if (look && take(build, source, cache)) return build;
   const Progress progress("compiling " + name, 0);
-  NvrtcResult result = nvrtc_compile(source, name, architecture, flags);
+  NvrtcResult result = nvrtc_compile(source, name, architecture, flags, is_over);
   build.compile_ms = milliseconds_since(start);
   keep(build, result, name, source, cache, flags);
   build.resources = result.resources;
@@ -184,8 +185,8 @@ void take_edited_cubin(CudaBuild& build, const std::string& path) {
 }  // namespace
 
 CudaBuild build_cubin(Pipeline& pipeline, const std::string& name, const std::string& source,
-                      const std::string& architecture, const KernelCache& cache,
-                      const std::vector<std::string>& flags) {
+                      const std::string& architecture, const KernelCache& cache, const std::vector<std::string>& flags,
+                      std::future<CudaBuild> begun) {
   const StageSpec ptx_stage{"ptx", "kernel.ptx"}, cubin_stage{"cubin", "kernel.cubin"};
   CudaBuild build;
   build.architecture = architecture;
@@ -198,8 +199,8 @@ CudaBuild build_cubin(Pipeline& pipeline, const std::string& name, const std::st
   if (edited_ptx)
     take_edited_ptx(build, name, *edited_ptx);
   else if (!edited_cubin)
-    build = compile_cubin(name, source, architecture, cache, flags);
-  ptx_report.ms = milliseconds_since(start);
+    build = begun.valid() ? begun.get() : compile_cubin(name, source, architecture, cache, flags);
+  ptx_report.ms = std::max(milliseconds_since(start), build.compile_ms);
   ptx_report.from = edited_ptx ? StageFrom::override_file : build.cache_hit ? StageFrom::cache : StageFrom::computed;
   if (pipeline.wants_artifact(ptx_stage) && !build.ptx.empty()) pipeline.artifact(ptx_stage, build.ptx, ptx_report);
 

@@ -2,6 +2,8 @@
 // NVRTC and no GPU; runtime/cuda loads what it makes.
 #pragma once
 
+#include <atomic>
+#include <future>
 #include <string>
 #include <vector>
 
@@ -29,16 +31,17 @@ std::vector<std::string> cubin_flags(const std::string& source, const std::strin
                                      const KernelCache& cache);
 
 /// Finds the cubin in the cache, or compiles and stores it. `flags` of NVRTC: those of persistent kernels
-/// (codegen::cuda_compile_flags()), or those given here.
+/// (codegen::cuda_compile_flags()), or those given here. Not for long any more once `is_over` is set, if there is one.
 CudaBuild compile_cubin(const std::string& name, const std::string& source, const std::string& architecture,
                         const KernelCache& cache = KernelCache::from_environment(),
-                        const std::vector<std::string>& flags = {});
+                        const std::vector<std::string>& flags = {}, const std::atomic<bool>* is_over = nullptr);
 
 /// The stages "ptx" (kernel.ptx) and "cubin" (kernel.cubin) of `pipeline`, which are one call of the compiler. An
-/// edited PTX is assembled by nvJitLink, an edited cubin is taken as it is; neither goes into the cache.
+/// edited PTX is assembled by nvJitLink, an edited cubin is taken as it is; neither goes into the cache. `begun`: that call, if it
+/// has begun.
 CudaBuild build_cubin(Pipeline& pipeline, const std::string& name, const std::string& source,
                       const std::string& architecture, const KernelCache& cache,
-                      const std::vector<std::string>& flags = {});
+                      const std::vector<std::string>& flags = {}, std::future<CudaBuild> begun = {});
 
 /// "cuda:sm_90a" is a target for that architecture, "cuda" one for the GPU of this machine.
 bool is_cuda_target(const std::string& target);

@@ -2,6 +2,7 @@
 // with it can compile for every architecture.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <string>
 #include <string_view>
@@ -27,9 +28,9 @@ struct NvrtcResult {
 };
 
 /// Compiles `source` for `architecture`: "sm_90a", or for PTX alone "compute_90a". SystemError with the first lines of the log if that fails, or with
-/// the places where NVRTC was looked for if there is none. As long as call_patiently() lets it.
+/// the places where NVRTC was looked for if there is none. As long as call_patiently() lets it, and `is_over`, if there is one.
 NvrtcResult nvrtc_compile(const std::string& source, const std::string& name, const std::string& architecture,
-                          const std::vector<std::string>& flags);
+                          const std::vector<std::string>& flags, const std::atomic<bool>* is_over = nullptr);
 
 /// "NVRTC 13.0 (/usr/local/cuda-13.0/lib64/libnvrtc.so.13.0.88)"; SystemError as above.
 std::string nvrtc_version();
