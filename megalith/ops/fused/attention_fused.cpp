@@ -175,8 +175,8 @@ Operator whole(bool norm) {
       .composed(
           kSplit + queries(norm) + keys(norm, "u") +
               "part, softmax = attention_fresh(queries, keys, v, k_cache, v_cache, page_table, request, position, "
-              "start; C = 1, L = 1)\n"
-              "y = attention_merge_chunks(part, softmax; A = G * M, F = F)\n",
+              "start)\n"
+              "y = attention_divide(part, softmax; A = G * M, F = F)\n",
           single())
       .tasks({"g", "r"})
       .body({.target = "cuda",
