@@ -43,11 +43,11 @@ inline void attention_task(const Args& args) {
 template <class Args>
 inline void positions_ahead(const Args& args, int first, int end) {
   if constexpr (!Chunks<Args>::kWhole && Args::T_largest <= stream::kMaxRowsOfWords) {
-    const int rows = min(max(static_cast<int>(rows_of(args)), 1), static_cast<int>(Args::T_largest));
+    constexpr int rows = static_cast<int>(Args::T_largest);  // how many there are is about to change, too
 #pragma unroll 1
     for (int s = static_cast<int>(args.s_begin); s < args.s_end; ++s) {
       const auto [t, chunk] = share_of<Args>(s, rows);
-      if (t >= rows || chunk.number >= chunk.count) continue;
+      if (chunk.number >= chunk.count) continue;
       const int start = static_cast<int>(load_relaxed(reinterpret_cast<const u32*>(args.start + t)));
       const int request = static_cast<int>(load_relaxed(reinterpret_cast<const u32*>(args.request + t)));
       if (static_cast<u32>(start) > static_cast<u32>(cached_positions<Args>()) ||
