@@ -50,9 +50,9 @@ std::string blocked_type(const graph::LoweredKernel& lowered, const loop::Tensor
                      fmt::join(extents, ", "));
 }
 
-// Or in pairs of pages (kernels/cuda/attention/kv_pages.cuh).
+// Or in pairs of heads (kernels/cuda/attention/kv_pages.cuh).
 bool is_paired(const graph::LoweredKernel& lowered, size_t index) {
-  return lies_in(lowered, index, graph::Layout::page_pairs);
+  return lies_in(lowered, index, graph::Layout::head_pairs);
 }
 std::string paired_type(const graph::LoweredKernel& lowered, const loop::TensorArgument& tensor) {
   const loop::Kernel bound = loop::bind_sizes(lowered.kernel, lowered.binding);

@@ -40,8 +40,7 @@ int default_service_workers(const std::string& target) {
 AsyncEngine::AsyncEngine(Engine& engine, const AsyncEngineOptions& options)
     : engine_(engine),
       places_(static_cast<size_t>(engine.decoder_options().max_requests)),
-      pages_(PagePool(engine.graph(), engine.decoder_options().num_pages()), engine.decoder_options().page_size,
-             options.prefix_cache) {
+      pages_(PagePool(engine.decoder_options().num_pages()), engine.decoder_options().page_size, options.prefix_cache) {
   thread_ = start_thread("the engine's service", [this] { serve(); });
 }
 
@@ -387,7 +386,7 @@ void AsyncEngine::begin_next(std::vector<int32_t> known, int64_t num_pages) {
   waiting_.pop_front();
   pages_.hold(known);  // before any is taken for what comes behind them
   work->pages = std::move(known);
-  for (const int32_t page : pages_.take(place, num_pages)) work->pages.push_back(page);
+  for (const int32_t page : pages_.take(num_pages)) work->pages.push_back(page);
   const Request& request = work->request;
   work->prompt_logprobs.clear();
   work->top.clear();
@@ -427,7 +426,7 @@ void AsyncEngine::grow(int64_t place, int64_t num_pages) {
   const DecoderOptions& options = engine_.decoder_options();
   Work& work = work_in(place);
   const auto had = static_cast<int64_t>(work.pages.size()), has = had + num_pages;
-  const std::vector<int32_t> pages = pages_.take(place, num_pages);
+  const std::vector<int32_t> pages = pages_.take(num_pages);
   work.pages.insert(work.pages.end(), pages.begin(), pages.end());
   std::ranges::copy(pages, engine_.memory_.get<int32_t>("page_table") + place * options.pages_per_request() + had);
   send("page_table", place, options.pages_per_request(), had, has);

@@ -195,22 +195,22 @@ void batch_block_clear(const graph::Graph& tables, const DecoderOptions& options
   std::ranges::copy(stop_tokens, places);
 }
 
-void batch_block_fill_requests(const graph::Graph& graph, const graph::Graph& tables, const DecoderOptions& options,
+void batch_block_fill_requests(const graph::Graph& tables, const DecoderOptions& options,
                                const std::vector<int>& stop_tokens, const std::vector<Request>& requests,
                                const MemoryMap& memory) {
   batch_block_clear(tables, options, stop_tokens, memory);
-  PagePool pool(graph, options.num_pages());
+  PagePool pool(options.num_pages());
   for (size_t r = 0; r < requests.size(); ++r) {
     const auto place = static_cast<int64_t>(r);
     const auto fields =
-        batch_block_write(options, requests[r], place, pool.take(place, pages_needed(options, requests[r])), memory);
+        batch_block_write(options, requests[r], place, pool.take(pages_needed(options, requests[r])), memory);
     std::ranges::copy(fields, memory.get<int32_t>("requests") + r * batch::kRequestFields);
   }
 }
 
 void batch_block_fill(const graph::Graph& graph, const DecoderOptions& options, const std::vector<int>& stop_tokens,
                       const std::vector<Request>& requests, const MemoryMap& memory) {
-  batch_block_fill_requests(graph, graph, options, stop_tokens, requests, memory);
+  batch_block_fill_requests(graph, options, stop_tokens, requests, memory);
   memory.get<int32_t>("counts")[batch::kMaxWaiting] = std::numeric_limits<int32_t>::max();
   runtime::lay_out_first_rows(row_tables(graph, memory));
 }

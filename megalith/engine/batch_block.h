@@ -99,7 +99,7 @@ void batch_block_clear(const graph::Graph& tables, const DecoderOptions& options
                        const MemoryMap& memory);
 /// Fills in the batch block in `memory` for `requests`, which have been checked; every other place in it is cleared. Rows
 /// are yet to be laid out. `graph` is what `options` made, and `tables` the one whose tables the block has.
-void batch_block_fill_requests(const graph::Graph& graph, const graph::Graph& tables, const DecoderOptions& options,
+void batch_block_fill_requests(const graph::Graph& tables, const DecoderOptions& options,
                                const std::vector<int>& stop_tokens, const std::vector<Request>& requests,
                                const MemoryMap& memory);
 /// With the rows of the first iteration, for the one kernel of `graph`.

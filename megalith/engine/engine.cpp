@@ -333,7 +333,7 @@ void Engine::check(const std::vector<Request>& requests) const {
 }
 
 std::vector<std::string> Engine::fill_block(const std::vector<Request>& requests) {
-  batch_block_fill_requests(graph(), *regimes_.back()->graph, decoder_options_, stop_tokens_, requests, memory_);
+  batch_block_fill_requests(*regimes_.back()->graph, decoder_options_, stop_tokens_, requests, memory_);
   std::vector<std::string> changed = batch_block_changes(requests);
   for (const Request& request : requests)
     if (request.cached_tokens > 0)

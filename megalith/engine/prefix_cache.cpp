@@ -49,10 +49,10 @@ void PrefixCache::hold(const std::vector<int32_t>& pages) {
   }
 }
 
-std::vector<int32_t> PrefixCache::take(int64_t place, int64_t count) {
+std::vector<int32_t> PrefixCache::take(int64_t count) {
   MEGALITH_ASSERT(count <= num_available(), "[pages] {} pages wanted, {} are available", count, num_available());
   while (pool_.num_free() < count) evict();
-  std::vector<int32_t> pages = pool_.take(place, count);
+  std::vector<int32_t> pages = pool_.take(count);
   for (const int32_t page : pages) at(page).users = 1;
   return pages;
 }

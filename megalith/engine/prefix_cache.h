@@ -39,8 +39,8 @@ class PrefixCache {
   std::vector<int32_t> find(std::span<const int> tokens, const std::string& salt) const;
   /// A sequence has these pages, which find() gave, too.
   void hold(const std::vector<int32_t>& pages);
-  /// `count` pages for the request in place `place`, which has them alone; as many must be available.
-  std::vector<int32_t> take(int64_t place, int64_t count);
+  /// `count` pages for a request, which has them alone; as many must be available.
+  std::vector<int32_t> take(int64_t count);
   /// A sequence has these no longer. Those of them that are known are kept.
   void release(const std::vector<int32_t>& pages);
   /// Makes pages known that a sequence has: the first of them, as many as are full, hold `tokens`, all worked through.

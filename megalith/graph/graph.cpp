@@ -90,9 +90,10 @@ TensorId Graph::split_scales(TensorId constant) {
   return this->constant(quant_scale_name(tensor.name), DType::bf16, {tensor.shape[0], groups});
 }
 
-TensorId Graph::state(const std::string& name, DType dtype, std::vector<Dim> shape, bool any_layout) {
+TensorId Graph::state(const std::string& name, DType dtype, std::vector<Dim> shape, bool any_layout, bool by_load) {
   const TensorId state = new_tensor(name, dtype, std::move(shape), TensorKind::state);
   tensors_[static_cast<size_t>(state)].any_layout = any_layout;
+  tensors_[static_cast<size_t>(state)].by_load = by_load;
   return state;
 }
 

@@ -48,6 +48,7 @@ struct Tensor {
   // values are rounded as those of one in int8 are.
   int64_t quant_columns = 0;
   bool any_layout = false;  // of a state: only nodes look at it, so bodies may lay it out as they like
+  bool by_load = false;     // of a state: kernels for other loads look at it, too, and lay it out alike
 
   int64_t num_elements() const;
   int64_t bytes() const { return num_elements() * dtype_bytes(dtype); }
@@ -112,8 +113,9 @@ class Graph {
   /// bf16, one for each row and so many columns (fewer in the last group). An element is the one times the other. Whoever
   /// reads it is to be replaced.
   TensorId split_scales(TensorId constant);
-  /// `any_layout`: nobody but the graph's nodes looks at it where it lies.
-  TensorId state(const std::string& name, DType dtype, std::vector<Dim> shape, bool any_layout = false);
+  /// `any_layout`: nobody but the graph's nodes looks at it where it lies, and those of graphs for other loads if `by_load`.
+  TensorId state(const std::string& name, DType dtype, std::vector<Dim> shape, bool any_layout = false,
+                 bool by_load = false);
   TensorId activation(const std::string& name, DType dtype, std::vector<Dim> shape);
   /// Makes a constant of a state that no node writes, so that bodies may lay it out as they like before anything runs.
   /// UserError naming the node that writes it.

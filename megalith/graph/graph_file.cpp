@@ -261,12 +261,16 @@ class Reader {
   void read_tensor(string_view text) {
     const bool is_constant = take(text, "constant ");
     if (!is_constant) take(text, "state ");
-    const bool any_layout = text.ends_with(" in any layout");
-    if (any_layout) text = trimmed(text.substr(0, text.rfind(" in any layout")));
+    const auto ends = [&](string_view with) {
+      if (!text.ends_with(with)) return false;
+      text = trimmed(text.substr(0, text.size() - with.size()));
+      return true;
+    };
+    const bool by_load = ends(" by load"), any_layout = ends(" in any layout");
     const size_t stacked = text.find(" = stacked(");
     const Shaped tensor = shaped_of(text.substr(0, stacked));
     if (!is_constant) {
-      graph_.state(tensor.name, tensor.dtype, tensor.shape, any_layout);
+      graph_.state(tensor.name, tensor.dtype, tensor.shape, any_layout, by_load);
     } else if (stacked == string_view::npos) {
       graph_.constant(tensor.name, tensor.dtype, tensor.shape);
     } else {

@@ -84,7 +84,7 @@ struct TunedBody {
   std::function<bool(const BodyQuery&)> applies;  // empty: always
   std::vector<std::string> exchanged = {};        // operands that it can take as words that carry a flag
   std::vector<std::string> blocked = {};          // operands that it can take in blocks (row_blocks.h)
-  std::vector<std::string> paired = {};           // caches that it can take in pairs of pages (page_pairs.h)
+  std::vector<std::string> paired = {};           // caches that it can take in pairs of heads (head_pairs.h)
   // Inputs that may be the tensor of an output: it reads each element of them right before it writes it.
   std::vector<std::string> in_place = {};
   // Memory of its worker's own that it works in, shared memory on a GPU, scratch on a CPU; empty: none.
@@ -100,6 +100,8 @@ struct TunedBody {
   std::string grows_along = {}, shrinks_along = {};
   // An axis whose tiles all have as much to do as the first one, though of one row, which costs are of, the last has nothing.
   std::string alike_along = {};
+  // An axis of heads, of which even ones are near even workers on a GPU, and odd ones near odd ones (kernels/head_pairs.h).
+  std::string sides_along = {};
   // Set: what of its reads it can bring near before its turn, changing nothing; and what it had better bring near a task later.
   std::string prefetch = {}, prefetch_late = {};
   // Set: what makes ready the first iteration of a kernel that was launched behind another one (runtime/cuda/program.h).

@@ -59,7 +59,7 @@ bool takes_layout(const TunedBody* body, const Node& node, size_t operand, Layou
     case Layout::flag_in_data: return body && is_among(body->exchanged, name);
     case Layout::fragments: return body && is_among(body->blocked, name);
     case Layout::int8: return true;  // a body that streams it; others read it in place, row by row
-    case Layout::page_pairs: return body && is_among(body->paired, name);
+    case Layout::head_pairs: return body && is_among(body->paired, name);
   }
   return false;
 }

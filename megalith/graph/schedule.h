@@ -19,9 +19,9 @@ enum class Layout : uint8_t {
   panels,        // weights, rows of 16 side by side (kernels/panel_layout.h)
   fragments,     // activations of many rows, as tensor cores take them (kernels/row_blocks.h)
   int8,          // weights in eight bits with scales, where a GPU streams them (kernels/int8_layout.h)
-  page_pairs,    // a cache whose pages lie in pairs, one page per L2 partition (kernels/page_pairs.h)
+  head_pairs,    // a cache whose heads lie in pairs, one head per L2 partition (kernels/head_pairs.h)
 };
-inline constexpr std::array kLayoutNames = {"rows", "flag-in-data", "panels", "fragments", "int8", "page-pairs"};
+inline constexpr std::array kLayoutNames = {"rows", "flag-in-data", "panels", "fragments", "int8", "head-pairs"};
 
 struct NodeSchedule {
   const TunedBody* body = nullptr;        // one of its operator's; nullptr: generated from the loop kernel

@@ -144,6 +144,7 @@ std::string print(const Graph& graph) {
     if (!tensor.parts.empty())
       text += fmt::format(" = stacked({}) in {} groups", fmt::join(name_texts(tensor.parts), ", "), tensor.groups);
     if (tensor.any_layout) text += " in any layout";
+    if (tensor.by_load) text += " by load";
     text += "\n";
   }
   for (const auto& [name, where] : graph.dynamic_sizes())

@@ -139,7 +139,8 @@ std::string definitions(const graph::Graph& graph) {
 std::string layouts(const graph::Graph& graph) {
   std::string text;
   for (const graph::Tensor& tensor : graph.tensors())
-    text += fmt::format("{}{} ", tensor.any_layout ? "any " : "", tensor.quant_columns);
+    text +=
+        fmt::format("{}{}{} ", tensor.any_layout ? "any " : "", tensor.by_load ? "by load " : "", tensor.quant_columns);
   return text;
 }
 

@@ -282,7 +282,7 @@ class AttentionFusion {
   int64_t positions() const { return std::min(b_.attention.sizes.at("S"), graph_.tensor(b_.cosine).shape[0].size); }
   int64_t places() const { return b_.per_group + 2; }
   // Of a kernel that shares its cache with others a sequence's bits depend on the load anyway.
-  bool depends_on_load() const { return !graph_.tensor(operand(b_.attention, "k_cache")).any_layout; }
+  bool depends_on_load() const { return graph_.tensor(operand(b_.attention, "k_cache")).by_load; }
   // Rows that chunks are dealt to, however few there are; 0: to those that there are.
   int64_t dealt_rows() const { return depends_on_load() ? 0 : b_.rows; }
   int64_t attention_workers() const { return machine::halving_workers(goal_.gpu()); }

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "megalith/base/error.h"
-#include "megalith/kernels/page_pairs.h"
+#include "megalith/kernels/head_pairs.h"
 #include "megalith/kernels/row_blocks.h"
 #include "megalith/kernels/shared_budget.h"
 #include "megalith/kernels/stream_limits.h"
@@ -34,10 +34,10 @@ bool fits_fragments(const Tensor& tensor) {
          tensor.shape[0].size > stream::kMaxRowsOfWords && row_blocks::fits(tensor.shape[0].size, tensor.shape[1].size);
 }
 
-bool fits_page_pairs(const Tensor& tensor) {
+bool fits_head_pairs(const Tensor& tensor) {
   const int64_t bytes = dtype_bytes(tensor.dtype);
   return tensor.any_layout && tensor.shape.size() == 4 &&
-         page_pairs::fits(tensor.shape[0].size, tensor.num_elements() / tensor.shape[0].size * bytes,
+         head_pairs::fits(tensor.shape[0].size, tensor.shape[1].size, tensor.shape[2].size,
                           tensor.shape[3].size * bytes);
 }
 
@@ -121,7 +121,10 @@ std::string reason_against(const Tensor& tensor, Layout layout, bool may_carry_f
                  ? ""
                  : "want an activation of bf16 or f16 whose many rows and columns are whole fragments";
     case Layout::int8: return fits_int8(tensor) ? "" : "want a constant matrix of bf16 or f16 that is to be rounded";
-    case Layout::page_pairs: return fits_page_pairs(tensor) ? "" : "want a cache whose pages are whole granules";
+    case Layout::head_pairs:
+      return fits_head_pairs(tensor) ? ""
+                                     : "want a cache of as many even heads as odd ones, whose rows and pages divide "
+                                       "granules and pages of memory";
   }
   return "it is unknown";
 }
@@ -199,7 +202,7 @@ Schedule make_schedule(const graph::Graph& graph, const std::string& target) {
   std::vector<bool> flags = may_carry_flags(graph, schedule);
   for (size_t t = 0; t < flags.size(); ++t)
     if (graph.tensors()[t].bytes() > kMaxBytes) flags[t] = false;
-  choose(schedule, graph, Layout::page_pairs, tensors_that(graph, fits_page_pairs));
+  choose(schedule, graph, Layout::head_pairs, tensors_that(graph, fits_head_pairs));
   if (goal.is_gpu()) choose(schedule, graph, Layout::int8, tensors_that(graph, fits_int8));
   choose(schedule, graph, Layout::fragments, tensors_that(graph, fits_fragments));
   choose(schedule, graph, Layout::flag_in_data, std::move(flags));

@@ -13,7 +13,7 @@ namespace megalith::optimize {
 /// - activations that are few enough for a reader to look at each word travel with their flag in the data, where every
 ///   reader and writer takes them so;
 /// - weights lie in panels where some body wants them so;
-/// - activations of many rows lie in fragments, and caches in pairs of pages, where every reader and writer takes them so.
+/// - activations of many rows lie in fragments, and caches in pairs of heads, where every reader and writer takes them so.
 graph::Schedule make_schedule(const graph::Graph& graph, const std::string& target);
 
 /// UserError naming tensor or node if the schedule is none of this graph, or one by which it would compute something

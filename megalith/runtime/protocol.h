@@ -161,12 +161,13 @@ struct Sides {
 };
 
 /// What the copy engine of a GPU wants to know of KV caches, wherever they lie, to copy halves of heads of 128 values of 16 bits:
-/// rows are positions, in units of a row from `begin` on, and columns their runs of 128 bytes (cuTensorMapEncodeTiled()).
+/// rows are positions, or where heads lie in pairs heads of them, in units of a row from `begin` on, and columns their runs of 128
+/// bytes (cuTensorMapEncodeTiled()).
 struct alignas(64) CacheMap {
-  static constexpr int kBytes = 128, kBoxRows = 16;  // positions that are copied at a time
+  static constexpr int kBytes = 128, kBoxRows = 16;  // that are copied at a time
   u8 map[kBytes];
   const u8* begin;
-  u32 position_bytes;
+  u32 row_bytes;
 };
 
 struct ProfileRecord;  // runtime/profile.h

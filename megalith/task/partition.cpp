@@ -245,12 +245,28 @@ class Partitioner {
     regions_.fill(task);
     const Cost cost = costs_.of(node_index, counted_as(node_index, ranges), kCostRows);
     task.cost_ns = costs_.ns(node_index, cost);
+    task.side = side_of(node_index, ranges);
     result_.tasks.push_back(std::move(task));
   }
 
+  const graph::TunedBody* body_of(int node_index) const {
+    return lowered_.kernels[static_cast<size_t>(lowered_.kernel_of_node[static_cast<size_t>(node_index)])].body;
+  }
+
+  int side_of(int node_index, const std::vector<loop::Range>& tile) const {
+    const graph::TunedBody* body = body_of(node_index);
+    const bool is_on_sides =
+        body && std::ranges::any_of(graph_.nodes()[static_cast<size_t>(node_index)].operands, [&](graph::TensorId id) {
+          return lowered_.schedule.layout(id) == graph::Layout::head_pairs;
+        });
+    for (const loop::Range& range : tile)
+      if (is_on_sides && range.iname == body->sides_along && range.end - range.begin == 1)
+        return static_cast<int>(range.begin % 2);
+    return -1;
+  }
+
   std::vector<loop::Range> counted_as(int node_index, std::vector<loop::Range> tile) const {
-    const int kernel = lowered_.kernel_of_node[static_cast<size_t>(node_index)];
-    const graph::TunedBody* body = lowered_.kernels[static_cast<size_t>(kernel)].body;
+    const graph::TunedBody* body = body_of(node_index);
     for (loop::Range& range : tile)
       if (body && range.iname == body->alike_along) range = {range.iname, 0, range.end - range.begin};
     return tile;

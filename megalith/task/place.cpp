@@ -107,11 +107,17 @@ class Placer {
   }
 
   size_t choose(int t, bool is_alone) {
-    // Least loaded in this level, by more than rounding; of those, least loaded so far. Ties go to the lowest number.
+    // Least loaded in this level, by more than rounding; of those, near what the task reads; of those, least loaded so far. Ties go
+    // to the lowest number.
     const double least = *std::min_element(load_.begin(), load_.end()) + kLevelSlack * cost(t);
+    const int side = tasks_[static_cast<size_t>(t)].side;
+    const auto is_better = [&](size_t w, size_t than) {
+      const bool is_near = static_cast<int>(w % 2) == side, was_near = static_cast<int>(than % 2) == side;
+      return is_near != was_near ? is_near : total_[w] < total_[than];
+    };
     size_t best = load_.size();
     for (size_t w = 0; w < load_.size(); ++w)
-      if (load_[w] <= least && (best == load_.size() || total_[w] < total_[best])) best = w;
+      if (load_[w] <= least && (best == load_.size() || is_better(w, best))) best = w;
     const int near = near_worker(t);
     // Everybody waits for a task that is alone: an event less is worth more than who has done the least.
     if (!warm_caches_) return is_alone && near >= 0 ? static_cast<size_t>(near) : best;

@@ -97,8 +97,9 @@ struct Task {
   std::vector<Wait> waits;
   std::vector<int> signals;  // events, each at most once
   int worker = -1;
-  int partner = -1;                  // the task that is its partner, or -1
-  double cost_ns = 0;                // estimate, for placement
+  int partner = -1;    // the task that is its partner, or -1
+  int side = -1;       // while it is placed: of workers by number, even or odd ones, near what it reads; -1: any
+  double cost_ns = 0;  // estimate, for placement
   std::optional<StreamPart> stream;  // of tasks whose node has a WeightStream
 };
 

@@ -178,7 +178,7 @@ TEST_P(CudaCompile, EveryFusedKernelOfTheModel) {
                             : folder == "storyteller" ? some_rows({64}, {1, 4, 8, 128})
                                                       : some_rows({}, {1, 4, 8, 64, 128}))
     expect_fused_compiles(folder, hopper(), rows);
-  // Whose caches lie in pairs of pages: heads of 128 and of 64 values.
+  // Whose caches lie in pairs of heads: of 128 and of 64 values.
   if (is_largest || folder == "shapes/Llama-3.2-1B" || all_configurations())
     expect_fused_compiles(folder, hopper(), 64, 64);
 }

@@ -15,7 +15,6 @@ namespace megalith {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 std::string why_not_shared(const ModelConfig& config, DecoderOptions smaller, DecoderOptions larger) {
   const graph::Graph a = build_decoder(config, smaller), b = build_decoder(config, larger);
@@ -41,10 +40,10 @@ TEST(CudaRegimes, ShareTheirStates) {
       EXPECT_EQ(why_not_shared(config, smaller, larger), "") << rows[i - 1] << " and " << rows[i] << " rows";
     }
   }
-  // Alone a kernel lays its caches out as it likes.
+  // Alone a kernel lays its caches out as it likes, which is the same way.
   DecoderOptions eight{.max_rows = 8, .max_requests = 64, .max_seq_len = 512, .target = "cuda:sm_90a"}, many = eight;
   many.max_rows = 64;
-  EXPECT_THAT(why_not_shared(config, eight, many), HasSubstr("lies in page-pairs for one and in rows for the other"));
+  EXPECT_EQ(why_not_shared(config, eight, many), "");
 }
 
 TEST(CudaRegimes, BeginWithAKernelThatIsCompiledQuicklyAndWritesTheSame) {

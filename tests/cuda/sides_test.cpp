@@ -148,85 +148,63 @@ TEST(Sides, EveryChunkOfAStreamIsOnItsWorkersSide) {
 
 // ---- caches ------------------------------------------------------------------------------------
 
-TEST(Sides, EveryPageOfACacheIsOnTheSideOfItsNumber) {
-  constexpr unsigned kPages = 200, kPageBytes = 32 << 10;  // more than three of the memory's pages
-  constexpr int64_t kBegin = 5 * int64_t{stream::kPageBytes}, kBytes = int64_t{kPages} * kPageBytes;
-  static_assert(page_pairs::fits(kPages, kPageBytes, 256));
+// Of shapes whose runs are a piece, a part of one, and several: every row has bytes of its own, and lies on the side of its head.
+TEST(Sides, EveryHeadOfACacheIsOnTheSideOfItsNumber) {
+  constexpr int64_t kBegin = 5 * int64_t{stream::kPageBytes},
+                    kBytes = 6400 << 10;  // more than three of the memory's pages
   const SideMap sides = some_sides(16);
   const auto table = table_of_pairs(sides, kBegin, kBytes);
-  std::set<unsigned> taken;
-  for (unsigned page = 0; page < kPages; ++page)
-    for (unsigned byte = 0; byte < kPageBytes; byte += page_pairs::kPieceBytes) {
-      const unsigned pair = page_pairs::pair_of(page, byte, kPageBytes);
-      const unsigned first =
-          page_pairs::side_of_first(pair, table[page_pairs::kMaskWord], table[page_pairs::memory_page(pair) / 32]);
-      const unsigned piece = page_pairs::piece_of(page, pair, first);
-      EXPECT_TRUE(taken.insert(piece).second);
-      ASSERT_LT(piece, kBytes / page_pairs::kPieceBytes);
-      const u64 at = kBegin + u64{piece} * page_pairs::kPieceBytes;
-      const bool side = is_odd(at % stream::kPageBytes & sides.mask) != (sides.of_page[at / stream::kPageBytes] != 0);
-      ASSERT_EQ(side, page % 2 != 0) << "page " << page << ", byte " << byte;
-    }
-}
-
-TEST(Sides, CachesThatDoNotFitAreLeftAsTheyAre) {
-  EXPECT_TRUE(page_pairs::fits(3072, 32 << 10, 256));
-  EXPECT_TRUE(page_pairs::fits(2, 4096, 128));
-  EXPECT_FALSE(page_pairs::fits(3, 32 << 10, 256)) << "an odd page has no other half";
-  EXPECT_FALSE(page_pairs::fits(2, 2048, 128)) << "less than a piece";
-  EXPECT_FALSE(page_pairs::fits(2, 12 << 10, 256)) << "pages that two pages of memory share";
-  EXPECT_FALSE(page_pairs::fits(2, 4096, 192)) << "a head that two pieces share";
-  EXPECT_FALSE(page_pairs::fits(40000, 32 << 10, 256)) << "more than the table has bits";
-}
-
-// Texts that tasks of an even number attend have even pages, the others odd ones, and no page is two texts'.
-TEST(Sides, TextsHavePagesOfTheirTasks) {
-  const ModelConfig config = config_read(MEGALITH_SOURCE_DIR "/models/shapes/Qwen3-8B");
-  const DecoderOptions options =
-      DecoderOptions{.max_rows = 64, .max_requests = 64, .max_seq_len = 256, .target = "cuda"}.resolved(config);
-  ModelConfig short_one = config;
-  short_one.num_layers = 1;
-  const graph::Graph graph = build_decoder(short_one, options);
-  engine::MemoryMap memory;
-  memory.bind_states(graph);
-  const auto fill = [&](size_t texts) {
-    const engine::Request request{.prompt = {5}, .max_new_tokens = 200};
-    engine::batch_block_fill(graph, options, {}, std::vector<engine::Request>(texts, request), memory);
-    std::vector<std::vector<i32>> pages;
-    for (size_t r = 0; r < texts; ++r) {
-      const auto* const mine = memory.get<i32>("page_table") + r * static_cast<size_t>(options.pages_per_request());
-      pages.emplace_back(mine, mine + engine::pages_needed(options, request));
-    }
-    return pages;
-  };
-  for (const size_t texts : {64, 5, 1}) {
-    std::set<i32> taken;
-    const auto all = fill(texts);
-    for (size_t r = 0; r < texts; ++r)
-      for (const i32 page : all[r]) {
-        EXPECT_TRUE(taken.insert(page).second);
-        EXPECT_LT(page, options.num_pages());
-        EXPECT_EQ(static_cast<size_t>(page) % 2, r % 2) << "sequence " << r << " of " << texts;
-      }
+  for (const head_pairs::PageShape shape :
+       {head_pairs::PageShape{16, 8, 256}, {16, 8, 128}, {8, 16, 64}, {8, 4, 512}, {16, 2, 128}}) {
+    const unsigned pages = static_cast<unsigned>(kBytes) / (shape.positions * shape.heads * shape.row_bytes);
+    ASSERT_TRUE(head_pairs::fits(pages, shape.positions, shape.heads, shape.row_bytes));
+    std::set<int64_t> taken;
+    for (unsigned page = 0; page < pages; ++page)
+      for (unsigned position = 0; position < shape.positions; ++position)
+        for (unsigned head = 0; head < shape.heads; ++head) {
+          const head_pairs::Place place = head_pairs::place_of(shape, page, position, head);
+          const unsigned first = head_pairs::side_of_first(place.pair, table[head_pairs::kMaskWord],
+                                                           table[head_pairs::memory_page(place.pair) / 32]);
+          const int64_t byte =
+              int64_t{head_pairs::piece_of(head, place.pair, first)} * head_pairs::kPieceBytes + place.byte;
+          EXPECT_TRUE(taken.insert(byte).second);
+          ASSERT_LE(byte + shape.row_bytes, kBytes);
+          const auto at = static_cast<u64>(kBegin + byte);
+          const bool side =
+              is_odd(at % stream::kPageBytes & sides.mask) != (sides.of_page[at / stream::kPageBytes] != 0);
+          ASSERT_EQ(side, head % 2 != 0) << "page " << page << ", position " << position << ", head " << head;
+        }
   }
 }
 
-TEST(Sides, CachesOfManyTextsLieInPairsAndThoseOfPromptsDoNot) {
+TEST(Sides, CachesThatDoNotFitAreLeftAsTheyAre) {
+  EXPECT_TRUE(head_pairs::fits(3072, 16, 8, 256));
+  EXPECT_TRUE(head_pairs::fits(3, 16, 4, 128));
+  EXPECT_TRUE(head_pairs::fits(2, 16, 2, 128));
+  EXPECT_FALSE(head_pairs::fits(3, 16, 2, 128)) << "half a piece";
+  EXPECT_FALSE(head_pairs::fits(2, 16, 3, 256)) << "an odd head has no other half";
+  EXPECT_FALSE(head_pairs::fits(2, 32, 8, 256)) << "a head's rows in two pieces";
+  EXPECT_FALSE(head_pairs::fits(2, 16, 8, 192)) << "a row that two pieces share";
+  EXPECT_FALSE(head_pairs::fits(40000, 16, 8, 256)) << "more than the table has bits";
+}
+
+TEST(Sides, CachesLieInPairsWhateverTheLoad) {
   const auto paired = [](int64_t rows, int64_t requests, const char* target) {
     const ModelConfig config = config_read(MEGALITH_SOURCE_DIR "/models/shapes/Qwen3-8B");
     const graph::Graph graph =
         build_decoder(config, {.max_rows = rows, .max_requests = requests, .max_seq_len = 512, .target = target});
-    return std::ranges::count(optimize::make_schedule(graph, "cuda").layouts, graph::Layout::page_pairs);
+    return std::ranges::count(optimize::make_schedule(graph, "cuda").layouts, graph::Layout::head_pairs);
   };
   EXPECT_EQ(paired(64, 64, "cuda"), 72);
   EXPECT_EQ(paired(16, 16, "cuda"), 72);
-  EXPECT_EQ(paired(64, 1, "cuda"), 0) << "all rows of a prompt look at the same pages";
-  EXPECT_EQ(paired(8, 8, "cuda"), 0);
+  EXPECT_EQ(paired(8, 8, "cuda"), 72);
+  EXPECT_EQ(paired(1, 1, "cuda"), 72);
+  EXPECT_EQ(paired(512, 1, "cuda"), 72);
   EXPECT_EQ(paired(64, 64, "cpu"), 0);
 }
 
-// A task of attention of an even number is an even worker's: only so pages are near to who reads them.
-TEST(Sides, WorkersAttendPagesThatAreNear) {
+// A task of attention of an even head is an even worker's: only so keys and values are near to who reads them.
+TEST(Sides, WorkersAttendHeadsThatAreNear) {
   ModelConfig config = config_read(MEGALITH_SOURCE_DIR "/models/shapes/Qwen3-8B");
   config.num_layers = 6;
   const graph::Graph graph =
@@ -236,8 +214,8 @@ TEST(Sides, WorkersAttendPagesThatAreNear) {
   int near = 0, all = 0;
   for (const task::Task& task : kernel.tasks.tasks) {
     if (!graph.nodes()[static_cast<size_t>(task.node)].name.ends_with(".attention")) continue;
-    const auto rows = std::ranges::find_if(task.tile, [](const loop::Range& r) { return r.iname == "r"; });
-    near += rows->begin % 2 == task.worker % 2;
+    const auto heads = std::ranges::find_if(task.tile, [](const loop::Range& r) { return r.iname == "g"; });
+    near += heads->begin % 2 == task.worker % 2;
     ++all;
   }
   EXPECT_EQ(all, 6 * 128);

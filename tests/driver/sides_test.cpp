@@ -16,7 +16,7 @@ namespace {
 
 class SidesTest : public test::FakeDriverTest {
  protected:
-  /// The bundled model with room for 16 texts, whose caches lie in pairs of pages.
+  /// The bundled model with room for 16 texts, whose caches lie in pairs of heads.
   static const graph::Graph& graph() {
     static const graph::Graph one =
         build_decoder(config(), {.max_rows = 16, .max_requests = 16, .max_seq_len = 256, .target = "cuda:sm_90a"});
@@ -72,7 +72,7 @@ TEST_F(SidesTest, ThatAreNotSeenOrNotTakenAreDoneWithout) {
 TEST_F(SidesTest, CachesComeBackAsTheyWere) {
   MEGALITH_SKIP_IF(testing::missing_compiler());
   ASSERT_EQ(optimize::make_schedule(graph(), "cuda").layout(graph().find("layer.3.v_cache")),
-            graph::Layout::page_pairs);
+            graph::Layout::head_pairs);
   for (const bool has_sides : {false, true}) {
     fake.has_sides = has_sides;
     engine::MemoryMap memory;

@@ -164,7 +164,7 @@ class Mutations {
                    [](Kernel&, task::Buffer& changed) { changed.shape.push_back(1); });
       }
       if (is_state)
-        for (const graph::Layout layout : {graph::Layout::rows, graph::Layout::page_pairs, graph::Layout::fragments})
+        for (const graph::Layout layout : {graph::Layout::rows, graph::Layout::head_pairs, graph::Layout::fragments})
           if (layout != kernels_[k].layouts[b])
             add_buffer("state in another layout", k, b,
                        [=](Kernel& kernel, task::Buffer&) { kernel.layouts[b] = layout; });

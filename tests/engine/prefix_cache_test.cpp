@@ -20,9 +20,7 @@ using Pages = std::vector<int32_t>;
 
 constexpr int64_t kPage = 4;
 
-PrefixCache cache_of(int64_t pages, bool keep = true) {
-  return PrefixCache(PagePool(graph::Graph(nullptr), pages), kPage, keep);
-}
+PrefixCache cache_of(int64_t pages, bool keep = true) { return PrefixCache(PagePool(pages), kPage, keep); }
 
 /// `count` tokens, each `first` more than its place.
 Tokens tokens(int count, int first = 0) {
@@ -36,7 +34,7 @@ std::pair<Pages, Pages> pass(PrefixCache& cache, const Tokens& all, const std::s
   Pages found = cache.find(all, salt), pages = found;
   cache.hold(found);
   const auto needed = static_cast<int64_t>((all.size() + kPage - 1) / kPage);
-  for (const int32_t page : cache.take(0, needed - static_cast<int64_t>(pages.size()))) pages.push_back(page);
+  for (const int32_t page : cache.take(needed - static_cast<int64_t>(pages.size()))) pages.push_back(page);
   cache.enter(all, salt, pages);
   cache.release(pages);
   return {found, pages};
@@ -90,10 +88,10 @@ TEST(PrefixCache, TheLeafUsedLongestAgoGoesFirst) {
   const Pages second = pass(cache, tokens(12, 50)).second;  // 3 others
   pass(cache, tokens(8));                                   // the first two once more
   EXPECT_EQ(cache.num_available(), 6);
-  cache.release(cache.take(0, 1));  // the first one's last page
+  cache.release(cache.take(1));  // the first one's last page
   EXPECT_THAT(cache.find(tokens(12), ""), ElementsAre(first[0], first[1]));
   EXPECT_THAT(cache.find(tokens(12, 50), ""), ElementsAre(second[0], second[1], second[2]));
-  cache.release(cache.take(0, 3));  // of the second the last two, since one was free
+  cache.release(cache.take(3));  // of the second the last two, since one was free
   EXPECT_THAT(cache.find(tokens(12), ""), ElementsAre(first[0], first[1]));
   EXPECT_THAT(cache.find(tokens(12, 50), ""), ElementsAre(second[0]));
 }
@@ -103,7 +101,7 @@ TEST(PrefixCache, WhatASequenceHasStays) {
   const Pages pages = pass(cache, tokens(8)).second;
   cache.hold(pages);
   EXPECT_EQ(cache.num_available(), 2);
-  cache.release(cache.take(0, 2));
+  cache.release(cache.take(2));
   EXPECT_THAT(cache.find(tokens(8), ""), ElementsAre(pages[0], pages[1]));
   cache.hold(pages);  // a second one
   cache.release(pages);
@@ -116,13 +114,13 @@ TEST(PrefixCache, WhatASequenceHasStays) {
 // Once the first has gone its page may be wanted while the second is still there.
 TEST(PrefixCache, GivesUpAPageBeforeOneThatIsInUse) {
   PrefixCache cache = cache_of(4);
-  const Pages first = cache.take(0, 1), second = cache.take(1, 2);
+  const Pages first = cache.take(1), second = cache.take(2);
   cache.enter(tokens(4), "", first);
   cache.enter(tokens(8), "", second);
   EXPECT_THAT(cache.find(tokens(8), ""), ElementsAre(first[0], second[1]));
   cache.release(first);
   EXPECT_EQ(cache.num_available(), 2);
-  const Pages others = cache.take(2, 2);
+  const Pages others = cache.take(2);
   EXPECT_EQ(cache.num_available(), 0);
   EXPECT_THAT(cache.find(tokens(8), ""), IsEmpty());
   cache.enter(tokens(8), "", second);
@@ -134,7 +132,7 @@ TEST(PrefixCache, GivesUpAPageBeforeOneThatIsInUse) {
 
 TEST(PrefixCache, ClearsWhatIsKeptAndInUse) {
   PrefixCache cache = cache_of(8);
-  const Pages mine = cache.take(0, 2);
+  const Pages mine = cache.take(2);
   cache.enter(tokens(8), "", mine);
   pass(cache, tokens(12));
   pass(cache, tokens(12, 50));
@@ -266,7 +264,7 @@ void expect_same_as_model(uint64_t seed) {
         model.release(found);
         continue;
       }
-      const Pages taken = cache.take(static_cast<int64_t>(sequences.size()), needed);
+      const Pages taken = cache.take(needed);
       model.take(taken);
       one.pages.insert(one.pages.end(), taken.begin(), taken.end());
       sequences.push_back(std::move(one));

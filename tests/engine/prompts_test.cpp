@@ -126,9 +126,9 @@ TEST(Prompts, ShareNothingThatLiesOtherwise) {
   most.state("more", DType::i32, {1});
   EXPECT_EQ(reason(few, most), "only one of them has \"more\"");
   graph::Schedule other = optimize::make_schedule(many, "cpu");
-  other.layouts[static_cast<size_t>(many.find("layer.0.k_cache"))] = graph::Layout::page_pairs;
+  other.layouts[static_cast<size_t>(many.find("layer.0.k_cache"))] = graph::Layout::head_pairs;
   EXPECT_EQ(why_not_shared(few, optimize::make_schedule(few, "cpu"), many, other),
-            "\"layer.0.k_cache\" lies in page-pairs for one and in rows for the other");
+            "\"layer.0.k_cache\" lies in head-pairs for one and in rows for the other");
 }
 
 }  // namespace

@@ -287,7 +287,7 @@ class CountingRegimes : public ::testing::Test {
     machine_ = std::make_unique<RegimeMachine>(std::move(kernels), 1, graph_, memory_);
   }
   void begin(const std::vector<Request>& requests) {
-    batch_block_fill_requests(graph_, graph_, options_, {}, requests, memory_);
+    batch_block_fill_requests(graph_, options_, {}, requests, memory_);
     machine_->start({});
   }
   int32_t* fields(int64_t request) { return run_->tables.requests + request * batch::kRequestFields; }

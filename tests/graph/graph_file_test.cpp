@@ -58,6 +58,7 @@ Graph whole() {
   g.dynamic_size("rows", g.state("counts", DType::i32, {2}), 1);
   const TensorId x = g.state("the x", DType::bf16, {7, 12}, true), row = g.state("row", DType::i32, {Dim(3, "rows")}),
                  stop = g.state("stop", DType::i32, {1});
+  g.state("shared", DType::bf16, {7, 12}, true, true);
   const TensorId both = g.stacked("both", DType::bf16, {8, 6}, {"gate (1)", "up"}, 2);
   const TensorId picked = g.apply("pick", "picked", {x, row}, {.sizes = {{"G", 2}}, .attributes = {{"scale", 0.25}}});
   const TensorId flat = g.activation("flat", DType::f16, {Dim(3, "rows"), 6});
@@ -85,7 +86,8 @@ TEST(GraphFile, SaysAllThatAGraphIs) {
   // The lines of nodes and of what decides when it ends are those of the graph that was written.
   EXPECT_EQ(again.substr(again.find("picked: ")), text.substr(text.find("picked: ")));
   for (const char* line : {"constant both: bf16[8, 6] = stacked(gate\\x20\\x281\\x29, up) in 2 groups\n",
-                           "state the\\x20x: bf16[7, 12] in any layout\n", "dynamic rows = counts[1]\n"})
+                           "state the\\x20x: bf16[7, 12] in any layout\n",
+                           "state shared: bf16[7, 12] in any layout by load\n", "dynamic rows = counts[1]\n"})
     EXPECT_THAT(again, HasSubstr(line));
 }
 

@@ -25,10 +25,20 @@ __attribute__((aligned(1024))) u8 dynamic_shared[kWorkerConfig.shared_bytes];
 
 namespace {
 
-template <int kHeadValues, int kHeads, bool kHasNorm, int kRowsOfAll = 1, int kOfBlock = 3>
+/// Where whole lines of memory begin, as on a GPU.
+template <class T>
+struct AtLines {
+  using value_type = T;
+  T* allocate(size_t count) { return static_cast<T*>(::operator new(count * sizeof(T), std::align_val_t(128))); }
+  void deallocate(T* at, size_t) { ::operator delete(at, std::align_val_t(128)); }
+  bool operator==(const AtLines&) const = default;
+};
+
+/// Rows of the cache lie one behind the other, or heads in pairs.
+template <int kHeadValues, int kHeads, bool kHasNorm, int kRowsOfAll = 1, int kOfBlock = 3, bool kInPairs = false>
 struct Shape {
   static constexpr int D = kHeadValues, M = kHeads, kRows = kRowsOfAll, L = kOfBlock;
-  static constexpr bool kNorm = kHasNorm;
+  static constexpr bool kNorm = kHasNorm, kPaired = kInPairs;
   static constexpr int W = D / 2;
   using Table = f32;
 };
@@ -60,9 +70,12 @@ struct Task {
   Words<bf16> qkv;                          // (T, G, E, D)
   const bf16 *q_norm, *k_norm;              // (D)
   const typename Of::Table *cosine, *sine;  // (positions, W)
-  const bf16 *k_cache, *v_cache;            // (pages, B, G, D)
-  const i32* page_table;                    // (2, Q)
-  Words<f32> part, softmax;                 // (V, G, M, D) and (V, G, M, 2)
+  static constexpr i64 kElements = P * B * G * Of::D;
+  using Cache = std::conditional_t<Of::kPaired, Paired<const bf16, kElements>, const bf16*>;
+  static_assert(!Of::kPaired || head_pairs::fits(P, B, G, Of::D * 2));
+  Cache k_cache, v_cache;    // (pages, B, G, D)
+  const i32* page_table;     // (2, Q)
+  Words<f32> part, softmax;  // (V, G, M, D) and (V, G, M, 2)
   Epoch epoch;
   static Task of(const Task& task) { return task; }
 };
@@ -92,8 +105,15 @@ class AttentionBlock : public ::testing::Test {
     for (bf16& value : values) value = to_bf16(size * normal());
     return values;
   }
-  size_t cached(size_t position) const {
-    return ((static_cast<size_t>(page_table_[kRequest * Q + position / B]) * B + position % B) * G + kGroup) * D;
+  size_t cached(size_t position, bool is_value) const {
+    const auto page = static_cast<size_t>(page_table_[kRequest * Q + position / B]);
+    if (!Of::kPaired) return ((page * B + position % B) * G + kGroup) * D;
+    // The second of two heads has every other piece, after those of the first one, or before.
+    const size_t byte = (page * B + position % B) * D * 2, pair = byte / 4096;
+    const u32 in_memory_page = pair % 256 & tables_[is_value][head_pairs::kMaskWord];
+    const u32 turned = tables_[is_value][0] >> pair / 256 & 1;  // no more than 32 memory pages here
+    const size_t first = (static_cast<u32>(__builtin_popcount(in_memory_page)) + turned) % 2;
+    return (2 * pair + (kGroup + first) % 2) * 2048 + byte % 4096 / 2;
   }
   f64 of_qkv(size_t row, size_t e, size_t d) const { return to_f32(qkv_[((row * G + kGroup) * E + e) * D + d]); }
 
@@ -112,9 +132,18 @@ class AttentionBlock : public ::testing::Test {
     std::ranges::shuffle(page_table_, random_);
     k_cache_.assign(page_table_.size() * B * G * D, bf16{0x7fff});
     v_cache_ = k_cache_;
+    for (auto& table : tables_)
+      for (u32& word : table) word = static_cast<u32>(of_tables_());
+    tables_[0][head_pairs::kMaskWord] = tables_[1][head_pairs::kMaskWord] %= head_pairs::kPairsOfMemoryPage;
+    if (Of::kPaired)
+      for (const bool is_value : {false, true}) {
+        const auto* const halves = reinterpret_cast<const u16*>(tables_[is_value]);
+        for (size_t i = 0; i < 2 * head_pairs::kTableWords; ++i)
+          (is_value ? v_cache_ : k_cache_).push_back(bf16{halves[i]});
+      }
     for (size_t p = 0; p < start; ++p) {
-      std::ranges::copy(some(D, size), &k_cache_[cached(p)]);
-      std::ranges::copy(some(D, 1), &v_cache_[cached(p)]);
+      std::ranges::copy(some(D, size), &k_cache_[cached(p, false)]);
+      std::ranges::copy(some(D, 1), &v_cache_[cached(p, true)]);
     }
     words_.clear();
     for (size_t i = 0; i < qkv_.size(); i += 2)
@@ -133,7 +162,7 @@ class AttentionBlock : public ::testing::Test {
     task.qkv = {words_.data()}, task.part = {part_.data()}, task.softmax = {softmax_.data()};
     task.q_norm = q_norm_.data(), task.k_norm = k_norm_.data();
     task.cosine = cosine_.data(), task.sine = sine_.data();
-    task.k_cache = k_cache_.data(), task.v_cache = v_cache_.data();
+    task.k_cache = typename Args::Cache{k_cache_.data()}, task.v_cache = typename Args::Cache{v_cache_.data()};
     task.page_table = page_table_.data();
     task.epoch = {kEpoch, nullptr};
   }
@@ -187,7 +216,8 @@ class AttentionBlock : public ::testing::Test {
         f64 score = 0, size_of_score = 0;
         for (size_t d = 0; d < D; ++d) {
           // A row's own key counts as the cache will have it.
-          const bf16 key = is_fresh ? to_bf16(static_cast<f32>(fresh_keys[p - start_][d])) : k_cache_[cached(p) + d];
+          const bf16 key =
+              is_fresh ? to_bf16(static_cast<f32>(fresh_keys[p - start_][d])) : k_cache_[cached(p, false) + d];
           const f64 term = query[d] * to_f32(key) * Of_::scale;
           score += term;
           size_of_score += std::abs(term);
@@ -197,7 +227,8 @@ class AttentionBlock : public ::testing::Test {
         const f64 weight = std::exp(score - top);
         wanted_total += weight;
         for (size_t d = 0; d < D; ++d)
-          wanted[d] += weight * (is_fresh ? of_qkv(kFirst + p - start_, M + 1, d) : to_f32(v_cache_[cached(p) + d]));
+          wanted[d] +=
+              weight * (is_fresh ? of_qkv(kFirst + p - start_, M + 1, d) : to_f32(v_cache_[cached(p, true) + d]));
       }
       if (largest == -INFINITY) {
         EXPECT_EQ(top, -INFINITY);
@@ -214,9 +245,11 @@ class AttentionBlock : public ::testing::Test {
   }
 
  private:
-  std::mt19937 random_{1};
+  std::mt19937 random_{1}, of_tables_{2};
   size_t start_ = 0;
-  std::vector<bf16> qkv_, q_norm_, k_norm_, k_cache_, v_cache_;
+  std::vector<bf16> qkv_, q_norm_, k_norm_;
+  std::vector<bf16, AtLines<bf16>> k_cache_, v_cache_;
+  u32 tables_[2][head_pairs::kTableWords];  // of keys, of values
   std::vector<typename Of::Table> cosine_, sine_;
   std::vector<i32> page_table_;
   std::vector<u64> words_, part_, softmax_;
@@ -227,7 +260,9 @@ using Shapes =
                      Shape<128, 4, false>, Shape<128, 4, true, 4>, Shape<64, 1, false, 3>, Shape<96, 5, true, 8>,
                      Shape<64, 1, false, 1, 8>, Shape<128, 4, true, 1, 8>, Shape<128, 7, true, 8, 8>,
                      Shape<96, 3, true, 3, 8>, Shape<128, 2, true, 2, 8>, Turned<Shape<128, 2, true>, bf16>,
-                     Turned<Shape<96, 3, true, 3, 8>, f32>, Turned<Shape<64, 1, false>, bf16, 32>>;
+                     Turned<Shape<96, 3, true, 3, 8>, f32>, Turned<Shape<64, 1, false>, bf16, 32>,
+                     Shape<128, 2, true, 1, 8, true>, Shape<64, 1, false, 1, 8, true>, Shape<128, 4, true, 2, 8, true>,
+                     Shape<128, 4, true, 4, 3, true>>;
 TYPED_TEST_SUITE(AttentionBlock, Shapes);
 
 TYPED_TEST(AttentionBlock, IsThatOfExactArithmetic) {

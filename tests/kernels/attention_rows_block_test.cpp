@@ -45,7 +45,7 @@ bool barrier_passed(Barrier* barrier, u32 parity) {
 namespace {
 
 /// Heads of D values, of which kGroups groups of M share a key; at most kRows rows, of which a task has up to five and
-/// two groups. Pages of the cache lie one behind the other, or in pairs.
+/// two groups. Rows of the cache lie one behind the other, or heads in pairs.
 template <int kHeadValues, int kHeads, bool kHasNorm, int kRowsOfAll, int kGroups, int kPage = 16,
           bool kInPairs = false>
 struct Shape {
@@ -85,7 +85,7 @@ template <class Of, class T>
 requires Of::kPaired struct CacheOf<Of, T> {
   static constexpr i64 kElements = i64(kRequests) * kPositions * Of::G * Of::D;
   using Type = Paired<T, kElements>;
-  static_assert(page_pairs::fits(kRequests * kPositions / Of::B, i64(Of::B) * Of::G * Of::D * 2, Of::D * 2));
+  static_assert(head_pairs::fits(kRequests * kPositions / Of::B, Of::B, Of::G, Of::D * 2));
 };
 
 /// The operands of a `rope_attention_cached`.
@@ -176,14 +176,14 @@ class AttentionRows : public ::testing::Test {
   /// Where it is in the cache of keys or in that of values.
   size_t cached(size_t request, size_t position, size_t g, bool is_value) const {
     const auto page = static_cast<u32>(page_table_[request * Q + position / B]);
-    const size_t of_page = (position % B * G + g) * D;
-    if (!Of::kPaired) return page * B * G * D + of_page;
-    const u32 pair = page_pairs::pair_of(page, static_cast<u32>(of_page * 2), B * G * D * 2);
-    const u32* const table = table_ + is_value * page_pairs::kTableWords;
-    const u32 in_memory_page = pair % page_pairs::kPairsOfMemoryPage & table[page_pairs::kMaskWord];
-    const u32 turned = table[0] >> pair / page_pairs::kPairsOfMemoryPage & 1;  // no more than 32 memory pages here
-    const u32 first = (static_cast<u32>(__builtin_popcount(in_memory_page)) + turned) % 2;
-    return (2 * pair + (page % 2 + first) % 2) * size_t{2048} + of_page % 2048;
+    if (!Of::kPaired) return ((page * B + position % B) * G + g) * D;
+    // Runs of even heads lie one behind the other, and so do those of odd ones: each have a piece of every pair.
+    const size_t byte = ((page * (G / 2) + g / 2) * B + position % B) * D * 2, pair = byte / 4096;
+    const u32* const table = table_ + is_value * head_pairs::kTableWords;
+    const auto in_memory_page = static_cast<u32>(pair % head_pairs::kPairsOfMemoryPage) & table[head_pairs::kMaskWord];
+    const u32 turned = table[0] >> pair / head_pairs::kPairsOfMemoryPage & 1;  // no more than 32 memory pages here
+    const size_t first = (static_cast<u32>(__builtin_popcount(in_memory_page)) + turned) % 2;
+    return (2 * pair + (g % 2 + first) % 2) * 2048 + byte % 4096 / 2;
   }
   /// A cache for a task: its table is behind it.
   template <class T>
@@ -215,12 +215,12 @@ class AttentionRows : public ::testing::Test {
     v_cache_ = k_cache_;
     for (u32& word : table_) word = static_cast<u32>(random_());
     for (const bool is_value : {false, true}) {
-      u32* const table = table_ + is_value * page_pairs::kTableWords;
-      table[page_pairs::kMaskWord] = table_[page_pairs::kMaskWord] % page_pairs::kPairsOfMemoryPage;  // one for both
+      u32* const table = table_ + is_value * head_pairs::kTableWords;
+      table[head_pairs::kMaskWord] = table_[head_pairs::kMaskWord] % head_pairs::kPairsOfMemoryPage;  // one for both
       const auto* const words = reinterpret_cast<const u16*>(table);
       Cache& cache = is_value ? v_cache_ : k_cache_;
       if (Of::kPaired)
-        for (size_t i = 0; i < 2 * page_pairs::kTableWords; ++i) cache.push_back(bf16{words[i]});
+        for (size_t i = 0; i < 2 * head_pairs::kTableWords; ++i) cache.push_back(bf16{words[i]});
     }
     for (size_t r = 0; r < starts.size(); ++r)
       for (size_t p = 0; p < starts[r]; ++p)
@@ -313,7 +313,7 @@ class AttentionRows : public ::testing::Test {
   void run(i64 task_rows = 5) {
     if (thread() == 0) {
       map_.begin = reinterpret_cast<const u8*>(std::min(k_cache_.data(), v_cache_.data()));
-      map_.position_bytes = G * D * sizeof(bf16);
+      map_.row_bytes = (Of::kPaired ? 1 : G) * D * sizeof(bf16);
       y_.assign(rows_.size() * G * M * D, bf16{0x7fff});
       std::memset(shared_area(), 0xff, kWorkerConfig.area_bytes);
     }
@@ -475,13 +475,13 @@ class AttentionRows : public ::testing::Test {
   std::vector<typename Of::Table> cosine_, sine_;
   std::vector<i32> page_table_, requests_, positions_;
   std::vector<u64> part_, softmax_;
-  u32 table_[2 * page_pairs::kTableWords];  // of keys, of values
+  u32 table_[2 * head_pairs::kTableWords];  // of keys, of values
 };
 
 using Shapes = ::testing::Types<Shape<128, 4, true, 64, 2>, Shape<64, 1, false, 16, 3>, Shape<96, 3, true, 32, 1, 5>,
                                 Shape<128, 8, false, 16, 1, 1>, Shape<160, 2, true, 16, 2, 70>,
-                                Shape<128, 4, true, 64, 2, 16, true>, Shape<64, 2, false, 16, 2, 16, true>,
-                                Shape<128, 1, false, 16, 16, 16, true>, Shape<128, 2, true, 16, 4, 4, true>,
+                                Shape<128, 4, true, 64, 2, 16, true>, Shape<64, 2, false, 16, 4, 16, true>,
+                                Shape<128, 1, false, 16, 16, 16, true>, Shape<128, 2, true, 16, 8, 4, true>,
                                 Turned<Shape<128, 4, true, 64, 2>, bf16>, Turned<Shape<160, 2, true, 16, 2, 70>, f32>,
                                 Turned<Shape<64, 1, false, 16, 3>, bf16, 32>>;
 TYPED_TEST_SUITE(AttentionRows, Shapes);
@@ -512,7 +512,7 @@ TYPED_TEST(AttentionRows, IsThatOfExactArithmetic) {
 template <class Of>
 class AttentionOfFewRows : public AttentionRows<Of> {};
 using SharingShapes = ::testing::Types<Shape<128, 4, true, 64, 2>, Shape<96, 3, true, 32, 1, 5>,
-                                       Shape<160, 2, true, 16, 2, 70>, Shape<64, 2, false, 16, 2, 16, true>>;
+                                       Shape<160, 2, true, 16, 2, 70>, Shape<64, 2, false, 16, 4, 16, true>>;
 TYPED_TEST_SUITE(AttentionOfFewRows, SharingShapes);
 TYPED_TEST(AttentionOfFewRows, IsThatOfExactArithmetic) {
   const auto attend = [&]<class OfTask>(std::type_identity<OfTask>, unsigned rows) {
@@ -535,8 +535,8 @@ TYPED_TEST(AttentionOfFewRows, IsThatOfExactArithmetic) {
 // Of few rows each has many chunks, of many few; or as many as if all rows were there.
 template <class Of>
 class AttentionChunks : public AttentionRows<Of> {};
-using ChunkShapes =
-    ::testing::Types<Shape<128, 4, true, 64, 2>, Shape<96, 3, true, 32, 1, 5>, Shape<160, 2, true, 4, 2, 70>>;
+using ChunkShapes = ::testing::Types<Shape<128, 4, true, 64, 2>, Shape<96, 3, true, 32, 1, 5>,
+                                     Shape<160, 2, true, 4, 2, 70>, Shape<128, 4, true, 64, 2, 16, true>>;
 TYPED_TEST_SUITE(AttentionChunks, ChunkShapes);
 TYPED_TEST(AttentionChunks, AreTogetherThoseOfExactArithmetic) {
   by_block([&] {
@@ -559,7 +559,7 @@ TYPED_TEST(AttentionChunks, AreTogetherThoseOfExactArithmetic) {
 // Up to 128 rows, of which those of one request are in each 32.
 template <class Of>
 class AttentionOfManyRows : public AttentionRows<Of> {};
-using ManyShapes = ::testing::Types<Shape<128, 4, true, 128, 1>, Shape<64, 2, false, 100, 2, 16, true>>;
+using ManyShapes = ::testing::Types<Shape<128, 4, true, 128, 1>, Shape<64, 2, false, 100, 4, 16, true>>;
 TYPED_TEST_SUITE(AttentionOfManyRows, ManyShapes);
 TYPED_TEST(AttentionOfManyRows, IsThatOfExactArithmetic) {
   by_block([&] {
@@ -577,7 +577,7 @@ TYPED_TEST(AttentionOfManyRows, IsThatOfExactArithmetic) {
 template <class Of>
 class AttentionOfRows : public AttentionRows<Of> {};
 using FewShapes =
-    ::testing::Types<Shape<128, 4, true, 64, 2>, Shape<96, 3, true, 32, 1, 5>, Shape<64, 2, false, 16, 2, 16, true>>;
+    ::testing::Types<Shape<128, 4, true, 64, 2>, Shape<96, 3, true, 32, 1, 5>, Shape<64, 2, false, 16, 4, 16, true>>;
 TYPED_TEST_SUITE(AttentionOfRows, FewShapes);
 TYPED_TEST(AttentionOfRows, HasTheSameBitsWhereverTheIterationBegan) {
   by_block([&] {
@@ -625,7 +625,8 @@ class QueryTiles : public AttentionRows<Of> {
 };
 using TiledShapes =
     ::testing::Types<Shape<128, 4, true, 256, 2>, Shape<64, 2, false, 144, 3>, Shape<96, 3, true, 256, 1, 5>,
-                     Turned<Shape<32, 7, false, 256, 1, 70>, bf16>, Shape<128, 8, true, 256, 1>>;
+                     Turned<Shape<32, 7, false, 256, 1, 70>, bf16>, Shape<128, 8, true, 256, 1>,
+                     Shape<128, 4, true, 256, 2, 16, true>, Shape<64, 2, false, 144, 4, 16, true>>;
 TYPED_TEST_SUITE(QueryTiles, TiledShapes);
 
 // Of sequences whose tokens stand side by side or apart, one of them so long that both teams have several tiles of keys.

@@ -52,7 +52,7 @@ class Mutator {
         break;
       default:
         if (!is_node)
-          replace_word(line, 2, one_of({"rows", "rows", "panels", "flag-in-data", "fragments", "page-pairs"}));
+          replace_word(line, 2, one_of({"rows", "rows", "panels", "flag-in-data", "fragments", "head-pairs"}));
     }
   }
 

@@ -350,7 +350,7 @@ TEST(RulesOfLayers, RowsMayStandAloneWhereTheCacheIsShared) {
   };
   EXPECT_TRUE(may_stand_alone({.rows = 144, .head_norms = true}));
   EXPECT_FALSE(may_stand_alone({.rows = 144, .head_norms = true, .requests = 1}));
-  EXPECT_FALSE(may_stand_alone({.rows = 144, .head_norms = true, .any_layout = true}));
+  EXPECT_FALSE(may_stand_alone({.rows = 144, .head_norms = true, .alone = true}));
 }
 
 // Whoever looks into the cache behind attention sees what was written in front of it.

@@ -128,7 +128,7 @@ TEST(ScheduleText, ALineThatIsWrongIsNamed) {
   EXPECT_THAT(error(first + second + "tensor z rows"), HasSubstr("line 3: there is no tensor \"z\""));
   EXPECT_THAT(
       error(first + second + "tensor a stripes"),
-      HasSubstr("there is no layout \"stripes\": want rows, flag-in-data, panels, fragments, int8, page-pairs"));
+      HasSubstr("there is no layout \"stripes\": want rows, flag-in-data, panels, fragments, int8, head-pairs"));
   EXPECT_THAT(error(first + second + "tensor a rows\ntensor a panels"), HasSubstr("line 4: the tensor \"a\" stands"));
 }
 
@@ -181,7 +181,7 @@ TEST(CheckSchedule, RefusesWhatWouldNotBeRight) {
   EXPECT_THAT(error("cpu", lay("x", Layout::flag_in_data)), HasSubstr("\"x\" cannot lie in flag-in-data"));
   EXPECT_THAT(error("cpu", lay("first", Layout::flag_in_data)), HasSubstr("does not take"));
   EXPECT_THAT(error("cpu", lay("first", Layout::fragments)), HasSubstr("cannot lie in fragments"));
-  EXPECT_THAT(error("cpu", lay("y", Layout::page_pairs)), HasSubstr("cannot lie in page-pairs"));
+  EXPECT_THAT(error("cpu", lay("y", Layout::head_pairs)), HasSubstr("cannot lie in head-pairs"));
   EXPECT_EQ(error("cpu", [](Schedule& s) { s.nodes[0].body = nullptr; }), "no error") << "panels can be read";
   EXPECT_THAT(error("cpu", [](Schedule& s) { s.target = "cuda"; }), HasSubstr("for the target cuda"));
   EXPECT_THAT(error("cpu", [](Schedule& s) { s.nodes.pop_back(); }),

@@ -23,7 +23,7 @@ struct StackedAttention {
   int64_t requests = 2, pages = 16, page = 16;  // of each request; positions of each page
   int64_t hidden = 64;
   bool shares_cache = false;  // both layers write the same one, as steps of a draft model do
-  bool any_layout = false;    // nobody else looks at the caches
+  bool alone = false;         // no kernel for another load looks at the caches
 
   int64_t columns() const { return groups * (per_group + 2) * head; }
 };
@@ -86,7 +86,7 @@ inline graph::Graph stacked_attention(const StackedAttention& s) {
     const std::vector<graph::Dim> cache = {s.requests * s.pages, s.page, s.groups, s.head};
     const std::string of = s.shares_cache ? "0." : at;
     const auto cached = [&](const std::string& name) {
-      return g.has(name) ? g.find(name) : g.state(name, DType::bf16, cache, s.any_layout);
+      return g.has(name) ? g.find(name) : g.state(name, DType::bf16, cache, s.alone, !s.alone);
     };
     const auto k_cache = cached(of + "k_cache"), v_cache = cached(of + "v_cache");
     g.add("kv_append", at + "append", {k, heads[2], table, request, position, k_cache, v_cache});

@@ -169,10 +169,10 @@ NvrtcResult compile(const std::string& source, const std::string& name, const st
 }  // namespace
 
 NvrtcResult nvrtc_compile(const std::string& source, const std::string& name, const std::string& architecture,
-                          const std::vector<std::string>& flags, const std::atomic<bool>* is_over) {
+                          const std::vector<std::string>& flags, const std::atomic<bool>* over) {
   const auto result = std::make_shared<NvrtcResult>();
   call_patiently(fmt::format("NVRTC's work on \"{}\"", name),
-                 [=] { *result = compile(source, name, architecture, flags); }, {.is_over = is_over});
+                 [=] { *result = compile(source, name, architecture, flags); }, {.is_over = over});
   return std::move(*result);
 }
 

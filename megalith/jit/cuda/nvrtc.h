@@ -28,9 +28,9 @@ struct NvrtcResult {
 };
 
 /// Compiles `source` for `architecture`: "sm_90a", or for PTX alone "compute_90a". SystemError with the first lines of the log if that fails, or with
-/// the places where NVRTC was looked for if there is none. As long as call_patiently() lets it, and `is_over`, if there is one.
+/// the places where NVRTC was looked for if there is none. As long as call_patiently() lets it, and `over` is not set, if there is one.
 NvrtcResult nvrtc_compile(const std::string& source, const std::string& name, const std::string& architecture,
-                          const std::vector<std::string>& flags, const std::atomic<bool>* is_over = nullptr);
+                          const std::vector<std::string>& flags, const std::atomic<bool>* over = nullptr);
 
 /// "NVRTC 13.0 (/usr/local/cuda-13.0/lib64/libnvrtc.so.13.0.88)"; SystemError as above.
 std::string nvrtc_version();

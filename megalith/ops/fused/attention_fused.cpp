@@ -116,12 +116,14 @@ Operator chunk(bool norm) {
                           attention::each_has_a_chunk(q.sizes.at("V"), q.sizes.at("T"), q.sizes.at("U"));
                  },
              .exchanged = {"qkv", "part", "softmax"},
+             .paired = {"k_cache", "v_cache"},
              .area_bytes =
                  [](const graph::BodyQuery& q) {
                    return attention::chunk_bytes(q.sizes.at("T"), q.sizes.at("E") - 2, 2 * q.sizes.at("H"));
                  },
              .rounds_operands = true,
              .shrinks_along = "s",
+             .sides_along = "g",
              .prefetch = "attention_ahead",
              .prefetch_late = "attention_ahead_late"})
       .test(with(kOne, {{"V", 3}, {"U", 0}, {"L", 4}, {"C", 24}}))
@@ -191,6 +193,7 @@ Operator whole(bool norm) {
                  },
              .rounds_operands = true,
              .alike_along = "r",
+             .sides_along = "g",
              .prefetch = "attention_ahead",
              .prefetch_late = "attention_ahead_late"})
       .test(with(kOne, {{"F", 1}}))
@@ -221,6 +224,7 @@ Operator cached(bool norm) {
              .name = norm ? "attention_whole_norm" : "attention_whole_plain",
              .applies = heads_suit,
              .blocked = {"y"},
+             .paired = {"k_cache", "v_cache"},
              .area_bytes =
                  [](const graph::BodyQuery& q) {
                    return attention::whole_bytes(q.sizes.at("T"), q.sizes.at("E") - 2, 2 * q.sizes.at("H"), true);
@@ -231,6 +235,7 @@ Operator cached(bool norm) {
                    return attention::takes_query_tiles(q.sizes.at("T"), 2 * q.sizes.at("H"));
                  },
              .grows_along = "t",
+             .sides_along = "g",
              .prefetch = "attention_ahead",
              .prefetch_late = "attention_ahead_late"})
       .test(kOne)

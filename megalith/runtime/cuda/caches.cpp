@@ -10,12 +10,12 @@ namespace megalith::runtime {
 namespace {
 
 constexpr int64_t kMemoryPage = stream::kPageBytes;
-static_assert(page_pairs::kPairsOfMemoryPage * page_pairs::kPairBytes == stream::kPageBytes);
+static_assert(head_pairs::kPairsOfMemoryPage * head_pairs::kPairBytes == stream::kPageBytes);
 
 }  // namespace
 
-void PairedCaches::add(const std::string& name, int64_t bytes, int64_t page_bytes) {
-  caches_[name] = {bytes, page_bytes, bytes_, {}};
+void PairedCaches::add(const std::string& name, int64_t bytes, head_pairs::PageShape shape) {
+  caches_[name] = {bytes, bytes_, shape, {}};
   const int64_t with_table = bytes + static_cast<int64_t>(sizeof(Table));
   bytes_ += (with_table + kMemoryPage - 1) / kMemoryPage * kMemoryPage;
 }
@@ -28,10 +28,10 @@ void* PairedCaches::address(const std::string& name) const {
   return memory_.data<std::byte>() + caches_.at(name).offset;
 }
 
-std::array<u32, page_pairs::kTableWords> table_of_pairs(const SideMap& sides, int64_t begin, int64_t bytes) {
-  std::array<u32, page_pairs::kTableWords> table = {};
-  if ((sides.mask & page_pairs::kPieceBytes) == 0) return table;
-  table[page_pairs::kMaskWord] = sides.mask / page_pairs::kPairBytes;
+std::array<u32, head_pairs::kTableWords> table_of_pairs(const SideMap& sides, int64_t begin, int64_t bytes) {
+  std::array<u32, head_pairs::kTableWords> table = {};
+  if ((sides.mask & head_pairs::kPieceBytes) == 0) return table;
+  table[head_pairs::kMaskWord] = sides.mask / head_pairs::kPairBytes;
   for (int64_t page = 0; page * kMemoryPage < bytes; ++page)
     table[static_cast<size_t>(page / 32)] |=
         static_cast<u32>(sides.of_page[static_cast<size_t>(begin / kMemoryPage + page)]) << page % 32;
@@ -51,25 +51,27 @@ void PairedCaches::find(const jit::CudaDeviceInfo& device, jit::CudaModule modul
   }
 }
 
-// visit(byte of the cache, page by page, byte of the memory), for each piece.
+// visit(byte of the cache row by row, byte of the memory), for each row.
 template <class Visit>
-void PairedCaches::each_piece(const Cache& cache, Visit visit) {
-  for (int64_t byte = 0; byte < cache.bytes; byte += page_pairs::kPieceBytes) {
-    const auto page = static_cast<unsigned>(byte / cache.page_bytes),
-               pair = page_pairs::pair_of(page, static_cast<unsigned>(byte % cache.page_bytes),
-                                          static_cast<unsigned>(cache.page_bytes));
-    const unsigned first = page_pairs::side_of_first(pair, cache.table[page_pairs::kMaskWord],
-                                                     cache.table[page_pairs::memory_page(pair) / 32]);
-    visit(byte, static_cast<int64_t>(page_pairs::piece_of(page, pair, first)) * page_pairs::kPieceBytes);
-  }
+void PairedCaches::each_row(const Cache& cache, Visit visit) {
+  const auto [positions, heads, row_bytes] = cache.shape;
+  int64_t byte = 0;
+  for (unsigned page = 0; byte < cache.bytes; ++page)
+    for (unsigned position = 0; position < positions; ++position)
+      for (unsigned head = 0; head < heads; ++head, byte += row_bytes) {
+        const head_pairs::Place place = head_pairs::place_of(cache.shape, page, position, head);
+        const unsigned first = head_pairs::side_of_first(place.pair, cache.table[head_pairs::kMaskWord],
+                                                         cache.table[head_pairs::memory_page(place.pair) / 32]);
+        visit(byte, int64_t{head_pairs::piece_of(head, place.pair, first)} * head_pairs::kPieceBytes + place.byte);
+      }
 }
 
 void PairedCaches::upload(const std::string& name, const void* from) {
   const Cache& cache = caches_.at(name);
   std::vector<std::byte> laid_out(static_cast<size_t>(cache.bytes));
-  each_piece(cache, [&](int64_t byte, int64_t place) {
+  each_row(cache, [&](int64_t byte, int64_t place) {
     std::memcpy(&laid_out[static_cast<size_t>(place)], static_cast<const std::byte*>(from) + byte,
-                page_pairs::kPieceBytes);
+                cache.shape.row_bytes);
   });
   const jit::CudaDriver& driver = jit::CudaDriver::get();
   driver.check(
@@ -83,8 +85,8 @@ void PairedCaches::download(const std::string& name, void* to) const {
   const jit::CudaDriver& driver = jit::CudaDriver::get();
   driver.check(driver.copy_to_host(laid_out.data(), reinterpret_cast<jit::CudaAddress>(address(name)), laid_out.size()),
                "copying from the GPU");
-  each_piece(cache, [&](int64_t byte, int64_t place) {
-    std::memcpy(static_cast<std::byte*>(to) + byte, &laid_out[static_cast<size_t>(place)], page_pairs::kPieceBytes);
+  each_row(cache, [&](int64_t byte, int64_t place) {
+    std::memcpy(static_cast<std::byte*>(to) + byte, &laid_out[static_cast<size_t>(place)], cache.shape.row_bytes);
   });
 }
 

@@ -12,19 +12,24 @@ namespace megalith::runtime {
 
 using jit::CudaDriver;
 
+// Others may share the caches of a kernel whose own streams and workers are on no sides.
 void CudaProgram::place_streams() {
   deal_streams();
-  if (sides_.maps != nullptr) caches_.find(device_, module_.get());
+  if (may_have_sides()) caches_.find(device_, module_.get());
+}
+
+// Where every multiprocessor has a worker that may be near what it reads.
+bool CudaProgram::may_have_sides() const {
+  const auto num_workers = static_cast<int>(streams_.streams.size());
+  return option_integer("MEGALITH_SIDES") != 0 && num_workers == device_.num_multiprocessors && num_workers % 2 == 0 &&
+         machine::gpu(device_.architecture).copies_by_map;
 }
 
 // On the sides of the L2, where it has any and every multiprocessor has a worker that may be there; else worker by worker.
 // Partners are neighbours, on one side. Chunks that several workers take are near to one of them: a prompt of 512 tokens of Qwen3-8B takes 24.7 ms so on an H100, and 16.7 ms else.
 void CudaProgram::deal_streams() {
   const auto num_workers = static_cast<int>(streams_.streams.size());
-  const bool may_have_sides = option_integer("MEGALITH_SIDES") != 0 && !streams_.is_shared() && !has_partners_ &&
-                              num_workers == device_.num_multiprocessors && num_workers % 2 == 0 &&
-                              machine::gpu(device_.architecture).copies_by_map;
-  const u64 num_blocks = may_have_sides ? streams_.num_blocks() : 0;
+  const u64 num_blocks = may_have_sides() && !streams_.is_shared() && !has_partners_ ? streams_.num_blocks() : 0;
   stream_memory_ = DeviceMemory(std::max(streams_.bytes(), static_cast<int64_t>(num_blocks) * stream::kBlockBytes),
                                 "the streams of weights");
   scales_ =

@@ -64,7 +64,7 @@ CudaProgram::CudaProgram(const graph::Graph& graph, const jit::CompiledKernel& k
     launch_.sides = sides_;
     launch_.scales = scales_.data<u8>();
   }
-  if (const std::optional<CacheMap> map = map_of_caches(graph, addresses_, device_))
+  if (const std::optional<CacheMap> map = map_of_caches(graph, layouts_, addresses_, device_))
     launch_.cache_map = copy(&*map, 1, "the map of the caches");
   events_ = DeviceMemory(static_cast<int64_t>(sizeof(EventCounter)) * image_->num_events(), "the events");
   status_ = DeviceMemory(static_cast<int64_t>(sizeof(WorkerStatus)) * host.num_workers, "the workers' status");
@@ -87,8 +87,10 @@ void CudaProgram::place_tensors(const graph::Graph& graph, const jit::CompiledKe
   place_exchange(kernel.tasks);
   for (size_t i = 0; i < graph.tensors().size(); ++i)
     if (const graph::Tensor& tensor = graph.tensors()[i];
-        kernel.schedule.layouts[i] == graph::Layout::page_pairs && !on_device_.contains(tensor.name))
-      caches_.add(tensor.name, tensor.bytes(), tensor.bytes() / tensor.shape[0].size);
+        kernel.schedule.layouts[i] == graph::Layout::head_pairs && !on_device_.contains(tensor.name))
+      caches_.add(tensor.name, tensor.bytes(),
+                  {static_cast<unsigned>(tensor.shape[1].size), static_cast<unsigned>(tensor.shape[2].size),
+                   static_cast<unsigned>(tensor.shape[3].size * dtype_bytes(tensor.dtype))});
   caches_.allocate();
   for (size_t i = 0; i < graph.tensors().size(); ++i) {
     const graph::Tensor& tensor = graph.tensors()[i];

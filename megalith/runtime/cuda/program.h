@@ -73,7 +73,7 @@ class CudaProgram {
   const DeviceMemory& control() const { return control_; }
   /// Bytes of the card's memory for activations and for copies of what the host has: weights, streams, states.
   int64_t bytes_held() const;
-  /// Whether streams, and caches in pairs of pages, lie on the sides of the L2 (runtime/cuda/sides.h).
+  /// Whether streams, and caches in pairs of heads, lie on the sides of the L2 (runtime/cuda/sides.h).
   bool is_on_sides() const { return sides_.maps != nullptr; }
   /// "72 registers, ..., scratch of 1024 bytes in shared memory".
   std::string resources() const;
@@ -89,6 +89,7 @@ class CudaProgram {
   void check_frames(const LaunchImage& image) const;
   void place_streams();
   void deal_streams();
+  bool may_have_sides() const;
   /// Of a matrix that lies at `weights` what is to be done with it, to `table`; and then, on that stream, that.
   void upload_records(int matrix, const void* weights, StagedUpload& upload, const DeviceMemory& table);
   void pack(int matrix, jit::CudaStream stream, const DeviceMemory& table);

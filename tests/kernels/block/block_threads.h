@@ -228,7 +228,7 @@ inline void box_begin(u32 to, const void* map, u32 line, u32 row, Barrier*) {
   for (u32 i = 0; i < runtime::CacheMap::kBoxRows; ++i)
     for (u32 piece = 0; piece < 8; ++piece)
       std::memcpy(shared_at<void>(to + i * 128 + (piece ^ i % 8) * 16),
-                  caches.begin + (u64{row} + i) * caches.position_bytes + line * 128 + piece * 16, 16);
+                  caches.begin + (u64{row} + i) * caches.row_bytes + line * 128 + piece * 16, 16);
 }
 inline void prefetch_line(const void*) {}
 inline void prefetch_lines(const void*, u32) {}

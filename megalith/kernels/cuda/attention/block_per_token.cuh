@@ -61,10 +61,12 @@ class ChunkAttention {
   static constexpr int kJoinedAtOnce = 4;                         // tiles
   static_assert(D % attention::kRunValues == 0 && M <= attention::kMaxHeads && kWarps == attention::kWarps);
   static_assert(kRows <= attention::kFewRows);
+  using Row = CachedRowOf<Args>;
 
  public:
   /// `one`: with room for one row, which looks nothing up; else it is in `attended`.
-  ChunkAttention(decltype(Args::task) task, Attended one) : task_(task), one_(one), query_(keep(own_query())) {}
+  ChunkAttention(decltype(Args::task) task, Attended one)
+      : task_(task), one_(one), query_(keep(own_query())), tables_(word_of_tables(args())) {}
 
   void run() {
     const int cached = num_cached<Args>(row_table().start[t()], chunk());
@@ -80,32 +82,32 @@ class ChunkAttention {
     int pages = pages_from(first, cached);
     // Values of a first tile that is in the L2 come in time behind the wait, and before it looks would stand behind them.
     const bool is_in_l2 = kRows <= stream::kMaxRowsOfWords && waits_for_words() != 0 && cached > kAtOnce;
-    int first_row = 0;
+    Row first_row;
     if (first < cached) {
       first_row = row_at(first, cached, page_of_tile(pages, tile));
-      load(key, args().k_cache, first_row);
-      if (!is_in_l2) load(value, args().v_cache, first_row);
+      load(key, args().k_cache, first_row, false);
+      if (!is_in_l2) load(value, args().v_cache, first_row, true);
     }
     if (++tile % kPagesAtOnce == 0) pages = pages_from(first + kAtOnce, cached);
     block_sync();
     inputs_are_ready(args().epoch);
-    if (is_in_l2) load(value, args().v_cache, first_row);
+    if (is_in_l2) load(value, args().v_cache, first_row, true);
 #pragma unroll 1
     for (int at = first; at < count; at += kAtOnce) {
       const int next = at + kAtOnce;
       const bool goes_on = next < cached;
       if (cached < at + kPositions) take_fresh(at + lane() / kSide - cached, count - cached, key, value);
       const float2 score = scores(key);
-      int row = 0;
+      Row row;
       if (goes_on) {
         row = row_at(next, cached, page_of_tile(pages, tile));
-        load(key, args().k_cache, row);
+        load(key, args().k_cache, row, false);
         if (++tile % kPagesAtOnce == 0) pages = pages_from(next + kAtOnce, cached);
       }
       const Halves weights = weigh(score, count - at, at == first);
       turn(value);
       add_values(value, weights);
-      if (goes_on) load(value, args().v_cache, row);
+      if (goes_on) load(value, args().v_cache, row, true);
     }
     const int tiles = min((count + kPositions - 1) / kPositions, kTiles);
     if (tiles > kJoiningTiles) {
@@ -167,21 +169,23 @@ class ChunkAttention {
   static int page_of_tile(int pages, u32 tile) {
     return kOnePage ? __shfl_sync(0xffffffffu, pages, static_cast<int>(tile % kPagesAtOnce)) : pages;
   }
-  /// Which row the lane's first position of a tile is of both caches, of those of all pages and groups of heads.
-  int row_at(int at, int cached, int page) const {
+  /// Where the lane's first position of a tile is.
+  Row row_at(int at, int cached, int page) const {
     constexpr u32 B = static_cast<u32>(Args::B);
     const int n = kOnePage ? at + lane() / kSide : min(at + lane() / kSide, cached - 1);
     const u32 position =
         static_cast<u32>(L) % B == 0 ? static_cast<u32>(n) : static_cast<u32>(cached_position<Args>(chunk(), n));
-    return (page * static_cast<int>(B) + static_cast<int>(position % B)) * G + g();
+    return {page, position % B, g(), [&](u32 word) { return of_tables(tables_, word); }};
   }
   /// Of a position's values where load i of the lane begins.
   static int share_at(int i) { return i / kTurns * (kSide * 8) + lane() % kSide * 8; }
   /// The lane's share of a tile. What is behind the last cached position of its page is no harm: take_fresh() writes over it.
-  static void load(uint4 (&share)[kRuns], const bf16* cache, int row) {
-    const bf16* const from = cache + i64(row) * D;
+  template <class Cache>
+  static void load(uint4 (&share)[kRuns], Cache cache, Row row, bool is_value) {
+    const bf16* const from = cache_begin(cache) + row.element(is_value);
 #pragma unroll
-    for (int i = 0; i < kRuns; ++i) share[i] = load_quad_once(from + i % kTurns * (kLoaded * G * D) + share_at(i));
+    for (int i = 0; i < kRuns; ++i)
+      share[i] = load_quad_once(from + i % kTurns * (kLoaded * Row::kStride) + share_at(i));
   }
 
   /// Heads of queries, keys and values that have to be staged.
@@ -433,7 +437,8 @@ class ChunkAttention {
 
   const decltype(Args::task) task_;
   const Attended one_;
-  const u32 query_;  // own_query()
+  const u32 query_;   // own_query()
+  const u32 tables_;  // word_of_tables()
   // Of head lane / 4 the largest score so far and the lane's share of the weights' total; of values the sums.
   f32 top_ = -kInfinity, total_ = 0, sum_[kRuns][4] = {};
 };

@@ -1,12 +1,12 @@
-// A cache whose pages lie in pairs (kernels/page_pairs.h), and one whose pages lie one behind the other.
+// A cache whose heads lie in pairs (kernels/head_pairs.h), and one whose rows lie one behind the other.
 #pragma once
 
 #include "megalith/kernels/cuda/arch/ptx.cuh"
-#include "megalith/kernels/page_pairs.h"
+#include "megalith/kernels/head_pairs.h"
 
 namespace megalith::kernels {
 
-/// A cache of kElements elements in pairs of pages, with its table behind it.
+/// A cache of kElements elements in pairs of heads, with its table behind it.
 template <class T, i64 kElements>
 struct Paired {
   T* at;
@@ -29,18 +29,68 @@ inline T* cache_begin(Paired<T, kElements> cache) {
 }
 /// Where a head of a position on a page begins; of kGroups groups, D values each, kPage positions a page.
 template <int kPage, int kGroups, int D, class T>
-inline T* cached_head(T* cache, int page, int place, int g) {
-  return cache + ((i64(page) * kPage + place) * kGroups + g) * D;
+inline T* cached_head(T* cache, int page, int position, int g) {
+  return cache + ((i64(page) * kPage + position) * kGroups + g) * D;
 }
 template <int kPage, int kGroups, int D, class T, i64 kElements>
-inline T* cached_head(Paired<T, kElements> cache, int page, int place, int g) {
-  const u32 byte = (place * kGroups + g) * (D * sizeof(T)),
-            pair = page_pairs::pair_of(page, byte, kPage * kGroups * D * sizeof(T));
+inline T* cached_head(Paired<T, kElements> cache, int page, int position, int g) {
+  constexpr head_pairs::PageShape kShape = {kPage, kGroups, D * sizeof(T)};
+  const head_pairs::Place place = head_pairs::place_of(kShape, page, position, g);
   const u32* const table = cache.table();
-  const u32 first =
-      page_pairs::side_of_first(pair, table[page_pairs::kMaskWord], table[page_pairs::memory_page(pair) / 32]);
-  const u32 piece = page_pairs::piece_of(page, pair, first);
-  return cache.at + i64(piece) * (page_pairs::kPieceBytes / sizeof(T)) + byte % page_pairs::kPieceBytes / sizeof(T);
+  const u32 first = head_pairs::side_of_first(place.pair, table[head_pairs::kMaskWord],
+                                              table[head_pairs::memory_page(place.pair) / 32]);
+  return cache.at + i64(head_pairs::piece_of(g, place.pair, first)) * (head_pairs::kPieceBytes / sizeof(T)) +
+         place.byte / sizeof(T);
 }
+
+/// A row of a head in both caches, counted from where they begin: of one that lies in pairs it may be another one for values than
+/// for keys, the same one in the other piece of its pair.
+template <int kPage, int kGroups, int D, bool kPaired>
+class CachedRow {
+  static constexpr head_pairs::PageShape kShape = {kPage, kGroups, D * sizeof(bf16)};
+  static constexpr u32 kRowsOfPiece = head_pairs::kPieceBytes / kShape.row_bytes, kIsOther = 1u << 31;
+  static_assert(!kPaired || kRowsOfPiece * kShape.row_bytes == head_pairs::kPieceBytes);
+
+ public:
+  /// From a position to the next one on a page.
+  static constexpr int kStride = kPaired ? D : kGroups * D;
+
+  CachedRow() = default;
+  /// `word(i)`: of both tables, those of values behind those of keys.
+  template <class Word>
+  inline CachedRow(int page, u32 position, int g, [[maybe_unused]] Word word) {
+    if constexpr (!kPaired) {
+      row_ = (static_cast<u32>(page) * kPage + position) * kGroups + static_cast<u32>(g);
+    } else {
+      const head_pairs::Place place =
+          head_pairs::place_of(kShape, static_cast<u32>(page), position, static_cast<u32>(g));
+      const u32 memory = head_pairs::memory_page(place.pair), mask = word(head_pairs::kMaskWord),
+                keys = word(memory / 32), values = word(head_pairs::kTableWords + memory / 32);
+      const u32 piece =
+          head_pairs::piece_of(static_cast<u32>(g), place.pair, head_pairs::side_of_first(place.pair, mask, keys));
+      row_ = (piece * kRowsOfPiece + place.byte / kShape.row_bytes) | ((keys ^ values) >> memory % 32 & 1) * kIsOther;
+    }
+  }
+
+  i64 element(bool is_value) const {
+    if constexpr (!kPaired) return i64(row_) * D;
+    const u32 row = row_ & ~kIsOther;
+    return i64(is_value ? row ^ (row_ / kIsOther) * kRowsOfPiece : row) * D;
+  }
+
+ private:
+  u32 row_ = 0;
+};
+
+/// Both caches' tables, a word a lane, asked for before anything else; and one of them.
+template <class Args>
+inline u32 word_of_tables([[maybe_unused]] const Args& args) {
+  constexpr int kWords = head_pairs::kTableWords;
+  if constexpr (kIsPaired<decltype(Args::k_cache)>)
+    return lane() < kWords ? args.k_cache.table()[lane()] : args.v_cache.table()[lane() - kWords];
+  else
+    return 0;
+}
+inline u32 of_tables(u32 words, u32 word) { return __shfl_sync(0xffffffffu, words, static_cast<int>(word)); }
 
 }  // namespace megalith::kernels

@@ -4,6 +4,7 @@
 
 #include "megalith/kernels/attention_layout.h"
 #include "megalith/kernels/cuda/attention/dealt_rows.cuh"
+#include "megalith/kernels/cuda/attention/kv_pages.cuh"
 #include "megalith/kernels/cuda/attention/qkv_heads.cuh"
 #include "megalith/kernels/cuda/mainloop/fragment_layout.cuh"
 #include "megalith/kernels/cuda/mainloop/gemv_mainloop.cuh"
@@ -75,12 +76,10 @@ inline int page_of(const Args& args, int request, int position) {
   return inside_32(args.faults, noted_page(args, request, position), static_cast<int>(Args::P),
                    Args::Checks::page_table);
 }
-/// Where it begins there, in both caches.
+/// Where a row of a head is, on a page that there is.
 template <class Args>
-inline i64 element_on_page(int page, int position, int g) {
-  constexpr int B = static_cast<int>(Args::B);
-  return ((i64(page) * B + position % B) * Args::G + g) * (2 * Args::H);
-}
+using CachedRowOf = CachedRow<static_cast<int>(Args::B), static_cast<int>(Args::G), 2 * static_cast<int>(Args::H),
+                              kIsPaired<decltype(Args::k_cache)>>;
 
 /// Positions of a chunk that come into the L2 before its task has its turn: each warp's first tile as soon as the task has its
 /// frame, and of those behind it up to kMoreAhead a task later. All workers' tasks together still find so many there; of a head
@@ -102,11 +101,13 @@ inline void prefetch_positions(const Args& args, int request, int g, Chunk chunk
     if (n >= count) return;
     const int position = cached_position<Args>(chunk, n), page = noted_page(args, request, position);
     if (static_cast<u32>(page) >= static_cast<u32>(Args::P)) continue;
-    const i64 element = element_on_page<Args>(page, position, g);
+    constexpr int B = static_cast<int>(Args::B), G = static_cast<int>(Args::G);
+    const auto* const key = cached_head<B, G, D>(args.k_cache, page, position % B, g);
+    const auto* const value = cached_head<B, G, D>(args.v_cache, page, position % B, g);
 #pragma unroll
     for (int d = 0; d < D; d += 64) {
-      prefetch_line(args.k_cache + element + d);
-      prefetch_line(args.v_cache + element + d);
+      prefetch_line(key + d);
+      prefetch_line(value + d);
     }
   }
 }

@@ -153,15 +153,22 @@ class QueryTile {
   void request_keys() const {
     if (thread() == 0) {
       const Args args = this->args();
-      const int group = g() * D;
-      key_ring.request = {.keys = args.k_cache + group,
-                          .values = args.v_cache + group,
+      constexpr bool kPaired = kIsPaired<decltype(Args::k_cache)>;
+      const int group = kPaired ? 0 : g() * D;
+      const u32 *of_keys = nullptr, *of_values = nullptr;
+      if constexpr (kPaired) of_keys = args.k_cache.table(), of_values = args.v_cache.table();
+      key_ring.request = {.keys = cache_begin(args.k_cache) + group,
+                          .values = cache_begin(args.v_cache) + group,
+                          .table_of_keys = of_keys,
+                          .table_of_values = of_values,
+                          .heads = G,
+                          .head = g(),
                           .pages = args.page_table + row_table().request[t()] * static_cast<int>(Args::Q),
                           .faults = args.faults,
                           .check = Args::Checks::page_table,
                           .num_pages = static_cast<int>(Args::P),
                           .page_positions = static_cast<int>(Args::B),
-                          .position_stride = G * D,
+                          .row_stride = kPaired ? D : G * D,
                           .values_of_head = D,
                           .count = count()};
     }

@@ -105,8 +105,7 @@ class RowAttention {
   static constexpr bool kOnePage = static_cast<int>(Args::B) % kPositions == 0 && L % kPositions == 0;
   static constexpr int kSide = kOnePage && D % 64 == 0 ? 8 : 4, kCopied = kWarpLanes / kSide;  // positions at a time
   static constexpr int kPasses = kPositions / kCopied;  // of positions, until each has had a copy
-  static constexpr bool kPaired = kIsPaired<decltype(Args::k_cache)>;
-  static constexpr bool kRestBeside = M <= 4;  // of the weights, in columns 4 to 7
+  static constexpr bool kRestBeside = M <= 4;           // of the weights, in columns 4 to 7
   static constexpr bool kSharesParts = shares_parts<Args>();
   static constexpr bool kQkvIsPlain = requires(Args args) { args.qkv[0]; };
   using Head = HeadOf<kNorm, Args>;
@@ -121,7 +120,7 @@ class RowAttention {
         g_(g),
         share_number_(share),
         chunk_(chunk),
-        sides_(word_of_tables()),
+        tables_(word_of_tables(args())),
         copied_(keep(tile() + in_tile(lane() / kSide, lane() % kSide * 8))),
         share_(keep(tile() + in_tile(lane() / 4, lane() % 4 * 8))),
         turned_(keep(tile() + kTileBytes + in_tile(lane() % 8, lane() / 8 * 8))) {}
@@ -206,24 +205,11 @@ class RowAttention {
   }
 
  private:
-  /// Where in both caches the first position begins that the lane copies of a tile, and how many more there are.
-  struct InLine {
-    i64 element;
+  /// Where the first position is that the lane copies of a tile, and how many more there are.
+  struct TilePlace {
+    CachedRowOf<Args> row;
     int left;
-
-    i64 at(int pass, bool) const { return element + i64(pass * kCopied) * (G * D); }
   };
-  /// In pairs of pages: of each pass, by 16 bytes, and what is to be turned round to get from keys to values.
-  struct InPairs {
-    static constexpr u32 kElements = 16 / sizeof(bf16), kOther = page_pairs::kPieceBytes / 16;
-    u32 of_pass[kPasses], to_values;
-    int left;
-
-    i64 at(int pass, bool is_value) const {
-      return i64(is_value ? of_pass[pass] ^ to_values : of_pass[pass]) * kElements;
-    }
-  };
-  static_assert(InPairs::kElements * sizeof(bf16) == 16);
 
   static int part() { return warp() / kPartWarps; }
   static int part_thread() { return thread() % kPartThreads; }
@@ -341,55 +327,27 @@ class RowAttention {
     const int n = max(min(kOnePage ? at : at + lane() / kSide, cached - 1), 0);
     return page_of(args(), request, cached_position<Args>(chunk_, n));
   }
-  auto locate(int at, int cached, int page) const {
-    const int n = at + lane() / kSide, position = cached_position<Args>(chunk_, n), left = cached - n;
-    if constexpr (!kPaired) {
-      return InLine{element_on_page<Args>(page, position, g_) + lane() % kSide * 8, left};
-    } else {
-      constexpr u32 kRow = D * sizeof(bf16), kPage = static_cast<u32>(Args::B) * G * kRow;
-      const u32 begin = (position % static_cast<int>(Args::B) * G + g_) * kRow,
-                memory = page_pairs::memory_page(page_pairs::pair_of(page, begin, kPage));
-      const u32 mask = of_tables(page_pairs::kMaskWord), keys = of_tables(memory / 32),
-                values = of_tables(page_pairs::kTableWords + memory / 32);
-      InPairs place;
-#pragma unroll
-      for (int pass = 0; pass < kPasses; ++pass) {
-        const u32 byte = begin + pass * kCopied * G * kRow, pair = page_pairs::pair_of(page, byte, kPage),
-                  piece = page_pairs::piece_of(page, pair, page_pairs::side_of_first(pair, mask, keys));
-        place.of_pass[pass] = (piece * page_pairs::kPieceBytes + byte % page_pairs::kPieceBytes) / 16 + lane() % kSide;
-      }
-      place.to_values = ((keys ^ values) >> memory % 32 & 1) * InPairs::kOther;
-      place.left = left;
-      return place;
-    }
+  TilePlace locate(int at, int cached, int page) const {
+    const int n = at + lane() / kSide, position = cached_position<Args>(chunk_, n);
+    return {{page, static_cast<u32>(position % static_cast<int>(Args::B)), g_,
+             [&](u32 word) { return of_tables(tables_, word); }},
+            cached - n};
   }
   /// Begins to copy the lane's share of a tile, of its keys or its values.
-  template <class Place>
-  void fetch(const Place& place, bool is_value) const {
+  void fetch(const TilePlace& place, bool is_value) const {
     const u32 to = is_value ? copied_ + kTileBytes : copied_;
     const Args args = this->args();
-    const bf16* const cache = cache_begin(is_value ? args.v_cache : args.k_cache);
+    const bf16* const from =
+        cache_begin(is_value ? args.v_cache : args.k_cache) + place.row.element(is_value) + lane() % kSide * 8;
 #pragma unroll
     for (int i = 0; i < kRuns; ++i) {
       const int pass = i % kPasses, position = pass * kCopied, run = i / kPasses * kSide;
       const bool is_there = position < place.left;
       copy_begin(kPasses == 1 ? further(to, i) : (to ^ position * 8) + position * kRowBytes + run * 16,
-                 cache + place.at(pass, is_value) + run * 8, is_there ? 16 : 0);
+                 from + i64(position) * CachedRowOf<Args>::kStride + run * 8, is_there ? 16 : 0);
     }
     copy_commit();
   }
-  /// Both caches' tables, a word a lane, asked for before anything else.
-  u32 word_of_tables() const {
-    if constexpr (!kPaired) {
-      return 0;
-    } else {
-      constexpr int kWords = page_pairs::kTableWords;
-      static_assert(2 * kWords == kWarpLanes);
-      const Args args = this->args();
-      return lane() < kWords ? args.k_cache.table()[lane()] : args.v_cache.table()[lane() - kWords];
-    }
-  }
-  u32 of_tables(u32 word) const { return __shfl_sync(0xffffffffu, sides_, static_cast<int>(word)); }
 
   /// Whose scores a lane has. Of up to four heads each is there twice.
   static int scored_head() { return min(kRestBeside ? lane() / 4 % 4 : lane() / 4, M - 1); }
@@ -521,7 +479,7 @@ class RowAttention {
   const decltype(Args::task) task_;
   const int parts_, t_, last_, g_, share_number_;
   const Chunk chunk_;
-  const u32 sides_;                    // of both tables, the lane's word
+  const u32 tables_;                   // word_of_tables()
   const u32 copied_, share_, turned_;  // in the tiles: what the lane copies of keys, multiplies of keys and of values
   // Of head lane / 4 the largest score so far and the lane's share of the weights' total; of values the sums.
   // Finite, since none of a tile's positions may count.

@@ -10,6 +10,7 @@
 
 #include "megalith/kernels/attention_layout.h"
 #include "megalith/kernels/cuda/arch/swizzle.cuh"
+#include "megalith/kernels/cuda/attention/kv_pages.cuh"
 #include "megalith/kernels/cuda/common/check.cuh"
 #include "megalith/kernels/cuda/pipeline/copy_request.cuh"
 #include "megalith/kernels/cuda/pipeline/weight_ring.cuh"
@@ -19,11 +20,14 @@ namespace megalith::kernels {
 
 /// What a task wants: of a sequence's positions the first `count`.
 struct KeysRequest {
-  const bf16 *keys, *values;  // of position 0 of page 0, of the group
-  const i32* pages;           // of the sequence
+  const bf16 *keys,
+      *values;  // of position 0 of page 0, of the group; or if heads lie in pairs (kernels/head_pairs.h) the caches
+  const u32 *table_of_keys, *table_of_values;  // of those; else nullptr
+  int heads, head;
+  const i32* pages;  // of the sequence
   FaultNote faults;
   u32 check;  // of a page's number
-  int num_pages, page_positions, position_stride, values_of_head, count;
+  int num_pages, page_positions, row_stride, values_of_head, count;
 };
 struct KeyRingState {
   Barrier full[attention::kKeySlots], empty[attention::kKeySlots];
@@ -51,21 +55,20 @@ inline u32 tiles_of_keys(int count) {
   return 2 * (static_cast<u32>(count + attention::kTileKeys - 1) / static_cast<u32>(attention::kTileKeys));
 }
 
-/// Where the halves of heads that a task wants are, to a map of the caches that describes them.
+/// Where the halves of heads that a task wants are, to a map of the caches that describes them. Rows are positions, or heads of
+/// them if those lie in pairs.
 struct BoxesOfKeys {
   static constexpr int kRows = runtime::CacheMap::kBoxRows, kOfTile = attention::kTileKeys / kRows;
 
   const runtime::CacheMap* map;
   bool fits;  // else there is no map, or it describes other heads or pages
   u32 line[2],
-      first
-          [2];  // of keys and of values: which run of 128 bytes of a position, the lane's half, and the row of position 0
+      first[2];  // of keys and of values: which run of 128 bytes of a row, the lane's half, and the row they begin with
 
   inline BoxesOfKeys(const KeysRequest& request, const runtime::CacheMap* of, bool is_swizzled)
       : map(of), line{}, first{} {
-    const u32 position_bytes = 2 * static_cast<u32>(request.position_stride),
-              lines_of_position = position_bytes / attention::kHalfRowBytes;
-    fits = kCopiesByMap && is_swizzled && map != nullptr && map->position_bytes == position_bytes &&
+    const u32 row_bytes = 2 * static_cast<u32>(request.row_stride), lines_of_row = row_bytes / attention::kHalfRowBytes;
+    fits = kCopiesByMap && is_swizzled && map != nullptr && map->row_bytes == row_bytes &&
            request.page_positions % kRows == 0;
     if (!fits) return;
     fence_writes_before_copies();
@@ -75,8 +78,8 @@ struct BoxesOfKeys {
     for (int i = 0; i < 2; ++i) {
       const auto* const at = reinterpret_cast<const u8*>(i == 0 ? request.keys : request.values);
       const u32 lines = static_cast<u32>(static_cast<u64>(at - map->begin) / attention::kHalfRowBytes);
-      line[i] = lines % lines_of_position + static_cast<u32>(lane()) % 2;
-      first[i] = lines / lines_of_position;
+      line[i] = lines % lines_of_row + static_cast<u32>(lane()) % 2;
+      first[i] = lines / lines_of_row;
     }
   }
 };
@@ -108,7 +111,7 @@ class CopiesOfKeys {
   void run(u32& tile) {
 #pragma unroll 1
     for (int at = 0; at < count_; at += kKeys) {
-      int place[kLooks];
+      u32 place[kLooks];
 #pragma unroll
       for (int look = 0; look < kLooks; ++look) place[look] = place_of(at + look * kWarpLanes);
 #pragma unroll 1
@@ -125,24 +128,44 @@ class CopiesOfKeys {
   }
 
  private:
-  /// Where the lane's position of those from number `at` on is in the cache. A lane knows a page, of 32 at a time. Past the last
-  /// position it is that again.
-  int place_of(int at) {
+  static constexpr u32 kRowBytes = kPieces * 16, kRowsOfPiece = head_pairs::kPieceBytes / kRowBytes,
+                       kIsOther = 1u << 31;
+
+  /// Which row the lane's position of those from number `at` on is of the cache of keys; with kIsOther if values are in the other piece
+  /// of their pair. A lane knows the first row of a page, of 32 pages at a time. Past the last position it is that again.
+  u32 place_of(int at) {
     const int position = min(at + mine_, count_ - 1), number = position / request_.page_positions;
     if (any_of_warp(number >= first_page_ + kWarpLanes)) {
       first_page_ = __shfl_sync(0xffffffffu, number, 0);
       const int looked_up = min(first_page_ + mine_, (count_ - 1) / request_.page_positions);
-      page_ = inside_32(request_.faults, request_.pages[looked_up], request_.num_pages, request_.check);
+      first_row_ =
+          first_row_of(inside_32(request_.faults, request_.pages[looked_up], request_.num_pages, request_.check));
     }
-    return __shfl_sync(0xffffffffu, page_, number - first_page_) * request_.page_positions +
-           (position - number * request_.page_positions);
+    return __shfl_sync(0xffffffffu, first_row_, number - first_page_) +
+           static_cast<u32>(position - number * request_.page_positions);
+  }
+  u32 first_row_of(int page) const {
+    const auto positions = static_cast<u32>(request_.page_positions);
+    if (request_.table_of_keys == nullptr) return static_cast<u32>(page) * positions;
+    const u32 head = static_cast<u32>(request_.head);
+    const head_pairs::Place place =
+        head_pairs::place_of({positions, static_cast<u32>(request_.heads), kRowBytes}, static_cast<u32>(page), 0, head);
+    const u32 memory = head_pairs::memory_page(place.pair), mask = request_.table_of_keys[head_pairs::kMaskWord],
+              keys = request_.table_of_keys[memory / 32], values = request_.table_of_values[memory / 32];
+    const u32 piece = head_pairs::piece_of(head, place.pair, head_pairs::side_of_first(place.pair, mask, keys));
+    return (piece * kRowsOfPiece + place.byte / kRowBytes) | ((keys ^ values) >> memory % 32 & 1) * kIsOther;
+  }
+  /// The row of keys (i is 0) or values (1).
+  static u32 row_at(u32 place, int i) {
+    const u32 row = place & ~kIsOther;
+    return i == 1 && (place & kIsOther) != 0 ? row ^ kRowsOfPiece : row;
   }
   /// A whole tile of keys (i is 0) or values (1) by the copy engine, a box a lane.
-  void copy_boxes(int i, const int (&place)[kLooks], u32 slot) const {
+  void copy_boxes(int i, const u32 (&place)[kLooks], u32 slot) const {
     constexpr int kBoxRows = BoxesOfKeys::kRows, kBoxes = BoxesOfKeys::kOfTile;
     const u32 box = static_cast<u32>(mine_) / 2 % kBoxes, half = static_cast<u32>(mine_) % 2;
-    const u32 on_page = __shfl_sync(0xffffffffu, place[0], static_cast<int>(box) % 2 * kBoxRows),
-              on_next = __shfl_sync(0xffffffffu, place[kLooks - 1], static_cast<int>(box) % 2 * kBoxRows);
+    const u32 on_page = __shfl_sync(0xffffffffu, row_at(place[0], i), static_cast<int>(box) % 2 * kBoxRows),
+              on_next = __shfl_sync(0xffffffffu, row_at(place[kLooks - 1], i), static_cast<int>(box) % 2 * kBoxRows);
     if (mine_ == 0) bytes_will_come(kTileBytes, &key_ring.full[slot]);
     warp_sync();
     if (mine_ < 2 * kBoxes)
@@ -155,18 +178,19 @@ class CopiesOfKeys {
   }
   /// The same from number `at` on by the lanes. Past the last position zeros come, since a weight of 0 takes no value that is
   /// none.
-  void copy_rows(int i, const int (&place)[kLooks], u32 slot, int at) const {
+  void copy_rows(int i, const u32 (&place)[kLooks], u32 slot, int at) const {
     const int row = mine_ / kAcross, piece = mine_ % kAcross;
     const bf16* const of = (i == 0 ? request_.keys : request_.values) + piece * 8;
-    const u32 to = ring_ + slot * kTileBytes, stride = static_cast<u32>(request_.position_stride);
+    const u32 to = ring_ + slot * kTileBytes, stride = static_cast<u32>(request_.row_stride);
 #pragma unroll 1
     for (int look = 0; look < kLooks; ++look) {
-      const int begin = look * kWarpLanes, looked = look == 0 ? place[0] : place[kLooks - 1];
+      const int begin = look * kWarpLanes;
+      const u32 looked = row_at(look == 0 ? place[0] : place[kLooks - 1], i);
       const u32 to_rows = to + static_cast<u32>(begin) / 8 * kEightBytes;
       u64 from[kWarpLanes / kRows];
 #pragma unroll
       for (int r = 0; r < kWarpLanes / kRows; ++r)
-        from[r] = u64{static_cast<u32>(__shfl_sync(0xffffffffu, looked, r * kRows + row))} * stride;
+        from[r] = u64{__shfl_sync(0xffffffffu, looked, r * kRows + row)} * stride;
 #pragma unroll
       for (int first = 0; first < kWarpLanes; first += kRows) {
         const u32 bytes = at + begin + first + row < count_ ? 16 : 0,
@@ -183,8 +207,8 @@ class CopiesOfKeys {
   const KeysRequest& request_;
   const BoxesOfKeys boxes_;
   const int mine_, count_;  // asked once, where nobody wants the registers
-  u32 ring_;
-  int first_page_ = -kWarpLanes, page_ = 0;
+  u32 ring_, first_row_ = 0;
+  int first_page_ = -kWarpLanes;
 };
 
 /// By all lanes of the copy warp, what a task has asked for; `tile`: the next one's number.
