@@ -1,6 +1,8 @@
 #include "megalith/jit/compile.h"
 
 #include <atomic>
+#include <chrono>
+#include <functional>
 #include <future>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -8,6 +10,7 @@
 #include <thread>
 
 #include "megalith/base/error.h"
+#include "megalith/base/interruption.h"
 #include "megalith/base/json_reason.h"
 #include "megalith/base/log.h"
 #include "megalith/base/threads.h"
@@ -208,6 +211,12 @@ struct CubinAhead {
       : flags(flags_),
         build(std::async([=, this] { return compile_cubin(name, source, architecture, cache, flags, &is_over); })) {}
   ~CubinAhead() { is_over.store(true); }  // what is left of `build` waits
+  /// Waits for it, or throws if the user wants an end: in Python only the thread that called learns of that.
+  CudaBuild get() {
+    constexpr std::chrono::milliseconds kSlice(20);
+    while (build.wait_for(kSlice) == std::future_status::timeout) interruption_check();
+    return build.get();
+  }
 
   std::atomic<bool> is_over = false;
   const std::vector<std::string> flags;
@@ -278,7 +287,7 @@ CompiledKernel compile(const graph::Graph& graph, const CompileOptions& given) {
         ahead ? ahead->flags : cubin_flags(kernel.source, architecture, effort, cache);
     kernel.is_quick = flags != codegen::cuda_compile_flags(architecture);
     kernel.cuda = build_cubin(pipeline, graph.name(), kernel.source, architecture, cache, flags,
-                              ahead ? std::move(ahead->build) : std::future<CudaBuild>());
+                              ahead ? [&ahead] { return ahead->get(); } : std::function<CudaBuild()>());
     take_info(kernel, codegen::source_info(kernel.source));
     check_operands(kernel.operands.empty() ||
                    kernel.cuda.cubin.find(codegen::operands_symbol(kernel.operands)) != std::string::npos);

@@ -186,7 +186,7 @@ void take_edited_cubin(CudaBuild& build, const std::string& path) {
 
 CudaBuild build_cubin(Pipeline& pipeline, const std::string& name, const std::string& source,
                       const std::string& architecture, const KernelCache& cache, const std::vector<std::string>& flags,
-                      std::future<CudaBuild> begun) {
+                      const std::function<CudaBuild()>& begun) {
   const StageSpec ptx_stage{"ptx", "kernel.ptx"}, cubin_stage{"cubin", "kernel.cubin"};
   CudaBuild build;
   build.architecture = architecture;
@@ -199,7 +199,7 @@ CudaBuild build_cubin(Pipeline& pipeline, const std::string& name, const std::st
   if (edited_ptx)
     take_edited_ptx(build, name, *edited_ptx);
   else if (!edited_cubin)
-    build = begun.valid() ? begun.get() : compile_cubin(name, source, architecture, cache, flags);
+    build = begun ? begun() : compile_cubin(name, source, architecture, cache, flags);
   ptx_report.ms = std::max(milliseconds_since(start), build.compile_ms);
   ptx_report.from = edited_ptx ? StageFrom::override_file : build.cache_hit ? StageFrom::cache : StageFrom::computed;
   if (pipeline.wants_artifact(ptx_stage) && !build.ptx.empty()) pipeline.artifact(ptx_stage, build.ptx, ptx_report);

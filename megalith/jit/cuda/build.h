@@ -3,7 +3,7 @@
 #pragma once
 
 #include <atomic>
-#include <future>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -37,11 +37,11 @@ CudaBuild compile_cubin(const std::string& name, const std::string& source, cons
                         const std::vector<std::string>& flags = {}, const std::atomic<bool>* is_over = nullptr);
 
 /// The stages "ptx" (kernel.ptx) and "cubin" (kernel.cubin) of `pipeline`, which are one call of the compiler. An
-/// edited PTX is assembled by nvJitLink, an edited cubin is taken as it is; neither goes into the cache. `begun`: that call, if it
-/// has begun.
+/// edited PTX is assembled by nvJitLink, an edited cubin is taken as it is; neither goes into the cache. `begun`: waits for
+/// that call, if it has begun.
 CudaBuild build_cubin(Pipeline& pipeline, const std::string& name, const std::string& source,
                       const std::string& architecture, const KernelCache& cache,
-                      const std::vector<std::string>& flags = {}, std::future<CudaBuild> begun = {});
+                      const std::vector<std::string>& flags = {}, const std::function<CudaBuild()>& begun = {});
 
 /// "cuda:sm_90a" is a target for that architecture, "cuda" one for the GPU of this machine.
 bool is_cuda_target(const std::string& target);

@@ -116,6 +116,10 @@ class CopiesOfKeys {
       for (int look = 0; look < kLooks; ++look) place[look] = place_of(at + look * kWarpLanes);
 #pragma unroll 1
       for (int i = 0; i < 2; ++i) {
+        if (i == 1) {
+#pragma unroll
+          for (u32& of_lane : place) of_lane = of_values(of_lane);
+        }
         const u32 slot = key_slot(tile);
         while (!all_of_warp(barrier_passed(&key_ring.empty[slot], key_parity(tile) ^ 1))) {}
         if (boxes_.fits && at + kKeys <= count_)
@@ -155,17 +159,15 @@ class CopiesOfKeys {
     const u32 piece = head_pairs::piece_of(head, place.pair, head_pairs::side_of_first(place.pair, mask, keys));
     return (piece * kRowsOfPiece + place.byte / kRowBytes) | ((keys ^ values) >> memory % 32 & 1) * kIsOther;
   }
-  /// The row of keys (i is 0) or values (1).
-  static u32 row_at(u32 place, int i) {
-    const u32 row = place & ~kIsOther;
-    return i == 1 && (place & kIsOther) != 0 ? row ^ kRowsOfPiece : row;
-  }
+  /// From the place of keys to that of their values.
+  static u32 of_values(u32 place) { return place ^ (place / kIsOther) * kRowsOfPiece; }
+  static u32 row_at(u32 place) { return place & ~kIsOther; }
   /// A whole tile of keys (i is 0) or values (1) by the copy engine, a box a lane.
   void copy_boxes(int i, const u32 (&place)[kLooks], u32 slot) const {
     constexpr int kBoxRows = BoxesOfKeys::kRows, kBoxes = BoxesOfKeys::kOfTile;
     const u32 box = static_cast<u32>(mine_) / 2 % kBoxes, half = static_cast<u32>(mine_) % 2;
-    const u32 on_page = __shfl_sync(0xffffffffu, row_at(place[0], i), static_cast<int>(box) % 2 * kBoxRows),
-              on_next = __shfl_sync(0xffffffffu, row_at(place[kLooks - 1], i), static_cast<int>(box) % 2 * kBoxRows);
+    const u32 on_page = __shfl_sync(0xffffffffu, row_at(place[0]), static_cast<int>(box) % 2 * kBoxRows),
+              on_next = __shfl_sync(0xffffffffu, row_at(place[kLooks - 1]), static_cast<int>(box) % 2 * kBoxRows);
     if (mine_ == 0) bytes_will_come(kTileBytes, &key_ring.full[slot]);
     warp_sync();
     if (mine_ < 2 * kBoxes)
@@ -185,7 +187,7 @@ class CopiesOfKeys {
 #pragma unroll 1
     for (int look = 0; look < kLooks; ++look) {
       const int begin = look * kWarpLanes;
-      const u32 looked = row_at(look == 0 ? place[0] : place[kLooks - 1], i);
+      const u32 looked = row_at(look == 0 ? place[0] : place[kLooks - 1]);
       const u32 to_rows = to + static_cast<u32>(begin) / 8 * kEightBytes;
       u64 from[kWarpLanes / kRows];
 #pragma unroll
