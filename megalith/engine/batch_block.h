@@ -98,7 +98,7 @@ std::array<int32_t, batch::kRequestFields> batch_block_write(const DecoderOption
 void batch_block_clear(const graph::Graph& tables, const DecoderOptions& options, const std::vector<int>& stop_tokens,
                        const MemoryMap& memory);
 /// Fills in the batch block in `memory` for `requests`, which have been checked; every other place in it is cleared. Rows
-/// are yet to be laid out. `graph` is what `options` made, and `tables` the one whose tables the block has.
+/// are yet to be laid out. `tables`: the graph whose tables the block has.
 void batch_block_fill_requests(const graph::Graph& tables, const DecoderOptions& options,
                                const std::vector<int>& stop_tokens, const std::vector<Request>& requests,
                                const MemoryMap& memory);

@@ -122,9 +122,9 @@ std::string reason_against(const Tensor& tensor, Layout layout, bool may_carry_f
                  : "want an activation of bf16 or f16 whose many rows and columns are whole fragments";
     case Layout::int8: return fits_int8(tensor) ? "" : "want a constant matrix of bf16 or f16 that is to be rounded";
     case Layout::head_pairs:
-      return fits_head_pairs(tensor) ? ""
-                                     : "want a cache of as many even heads as odd ones, whose rows and pages divide "
-                                       "granules and pages of memory";
+      return fits_head_pairs(tensor)
+                 ? ""
+                 : "want a cache of whole granules of even heads and of odd ones, a page's rows of a head in one";
   }
   return "it is unknown";
 }

@@ -16,7 +16,7 @@ namespace {
 
 class SidesTest : public test::FakeDriverTest {
  protected:
-  /// The bundled model with room for 16 texts, whose caches lie in pairs of heads.
+  /// The bundled model with room for 16 sequences, whose caches lie in pairs of heads.
   static const graph::Graph& graph() {
     static const graph::Graph one =
         build_decoder(config(), {.max_rows = 16, .max_requests = 16, .max_seq_len = 256, .target = "cuda:sm_90a"});

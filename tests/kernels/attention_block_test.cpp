@@ -17,6 +17,7 @@ namespace megalith::kernels {
 inline constexpr WorkerConfig kWorkerConfig = {.shared_bytes = 96 << 10, .area_bytes = 48 << 10, .stream_rows = 1};
 }
 
+#include "at_lines.h"
 #include "megalith/kernels/cuda/attention/block_per_token.cuh"
 #include "megalith/kernels/shared_budget.h"
 
@@ -24,15 +25,6 @@ namespace megalith::kernels {
 __attribute__((aligned(1024))) u8 dynamic_shared[kWorkerConfig.shared_bytes];
 
 namespace {
-
-/// Where whole lines of memory begin, as on a GPU.
-template <class T>
-struct AtLines {
-  using value_type = T;
-  T* allocate(size_t count) { return static_cast<T*>(::operator new(count * sizeof(T), std::align_val_t(128))); }
-  void deallocate(T* at, size_t) { ::operator delete(at, std::align_val_t(128)); }
-  bool operator==(const AtLines&) const = default;
-};
 
 /// Rows of the cache lie one behind the other, or heads in pairs.
 template <int kHeadValues, int kHeads, bool kHasNorm, int kRowsOfAll = 1, int kOfBlock = 3, bool kInPairs = false>

@@ -22,6 +22,7 @@ namespace megalith::kernels {
 inline constexpr WorkerConfig kWorkerConfig = {.shared_bytes = 136 << 10, .area_bytes = 112 << 10, .stream_rows = 256};
 }
 
+#include "at_lines.h"
 #include "megalith/kernels/cuda/attention/kv_append.cuh"
 #include "megalith/kernels/cuda/attention/query_tile.cuh"
 #include "megalith/kernels/cuda/attention/warpgroup_per_token.cuh"
@@ -67,14 +68,6 @@ f64 number(f32 value) { return value; }
 f64 number(bf16 value) { return to_f32(value); }
 
 constexpr int kRequests = 3, kPositions = 320;
-/// Where whole lines of memory begin, as on a GPU.
-template <class T>
-struct AtLines {
-  using value_type = T;
-  T* allocate(size_t count) { return static_cast<T*>(::operator new(count * sizeof(T), std::align_val_t(128))); }
-  void deallocate(T* at, size_t) { ::operator delete(at, std::align_val_t(128)); }
-  bool operator==(const AtLines&) const = default;
-};
 using Cache = std::vector<bf16, AtLines<bf16>>;
 template <class Of, class T>
 struct CacheOf {

@@ -1,5 +1,5 @@
-// Caches whose heads lie in pairs, even ones on one side of the L2 and odd ones on the other (kernels/head_pairs.h): all of them in one piece of the GPU's memory, each from one of its pages on, with its table
-// behind it. Without sides the tables are zeros.
+// Caches whose heads lie in pairs, even ones on one side of the L2 and odd ones on the other (kernels/head_pairs.h): all of them in
+// one piece of the GPU's memory, each from one of its pages on, with its table behind it. Without sides the tables are zeros.
 #pragma once
 
 #include <array>

@@ -43,39 +43,48 @@ inline T* cached_head(Paired<T, kElements> cache, int page, int position, int g)
          place.byte / sizeof(T);
 }
 
-/// A row of a head in both caches, counted from where they begin: of one that lies in pairs it may be another one for values than
-/// for keys, the same one in the other piece of its pair.
+/// A row of a head where heads lie in pairs, of both caches: its number in that of keys, with kIsOther if that of its values is in the
+/// other piece of the pair.
+template <u32 kRowBytes>
+struct RowInPairs {
+  static constexpr u32 kRowsOfPiece = head_pairs::kPieceBytes / kRowBytes, kIsOther = 1u << 31;
+
+  /// `word(i)`: of both tables, those of values behind those of keys.
+  template <class Word>
+  static u32 find(u32 positions, u32 heads, u32 page, u32 position, u32 head, Word word) {
+    const head_pairs::Place place = head_pairs::place_of({positions, heads, kRowBytes}, page, position, head);
+    const u32 memory = head_pairs::memory_page(place.pair), mask = word(head_pairs::kMaskWord),
+              keys = word(memory / 32), values = word(head_pairs::kTableWords + memory / 32);
+    const u32 piece = head_pairs::piece_of(head, place.pair, head_pairs::side_of_first(place.pair, mask, keys));
+    return (piece * kRowsOfPiece + place.byte / kRowBytes) | ((keys ^ values) >> memory % 32 & 1) * kIsOther;
+  }
+  /// From keys to their values.
+  static u32 of_values(u32 row) { return row ^ (row / kIsOther) * kRowsOfPiece; }
+  static u32 number(u32 row) { return row & ~kIsOther; }
+};
+
+/// A row of a head in both caches.
 template <int kPage, int kGroups, int D, bool kPaired>
 class CachedRow {
-  static constexpr head_pairs::PageShape kShape = {kPage, kGroups, D * sizeof(bf16)};
-  static constexpr u32 kRowsOfPiece = head_pairs::kPieceBytes / kShape.row_bytes, kIsOther = 1u << 31;
-  static_assert(!kPaired || kRowsOfPiece * kShape.row_bytes == head_pairs::kPieceBytes);
+  using InPairs = RowInPairs<D * sizeof(bf16)>;
 
  public:
   /// From a position to the next one on a page.
   static constexpr int kStride = kPaired ? D : kGroups * D;
 
   CachedRow() = default;
-  /// `word(i)`: of both tables, those of values behind those of keys.
+  /// `word`: as RowInPairs::find() wants it.
   template <class Word>
   inline CachedRow(int page, u32 position, int g, [[maybe_unused]] Word word) {
-    if constexpr (!kPaired) {
+    if constexpr (kPaired)
+      row_ = InPairs::find(kPage, kGroups, static_cast<u32>(page), position, static_cast<u32>(g), word);
+    else
       row_ = (static_cast<u32>(page) * kPage + position) * kGroups + static_cast<u32>(g);
-    } else {
-      const head_pairs::Place place =
-          head_pairs::place_of(kShape, static_cast<u32>(page), position, static_cast<u32>(g));
-      const u32 memory = head_pairs::memory_page(place.pair), mask = word(head_pairs::kMaskWord),
-                keys = word(memory / 32), values = word(head_pairs::kTableWords + memory / 32);
-      const u32 piece =
-          head_pairs::piece_of(static_cast<u32>(g), place.pair, head_pairs::side_of_first(place.pair, mask, keys));
-      row_ = (piece * kRowsOfPiece + place.byte / kShape.row_bytes) | ((keys ^ values) >> memory % 32 & 1) * kIsOther;
-    }
   }
 
   i64 element(bool is_value) const {
     if constexpr (!kPaired) return i64(row_) * D;
-    const u32 row = row_ & ~kIsOther;
-    return i64(is_value ? row ^ (row_ / kIsOther) * kRowsOfPiece : row) * D;
+    return i64(InPairs::number(is_value ? InPairs::of_values(row_) : row_)) * D;
   }
 
  private:

@@ -118,7 +118,7 @@ class CopiesOfKeys {
       for (int i = 0; i < 2; ++i) {
         if (i == 1) {
 #pragma unroll
-          for (u32& of_lane : place) of_lane = of_values(of_lane);
+          for (u32& of_lane : place) of_lane = InPairs::of_values(of_lane);
         }
         const u32 slot = key_slot(tile);
         while (!all_of_warp(barrier_passed(&key_ring.empty[slot], key_parity(tile) ^ 1))) {}
@@ -132,11 +132,9 @@ class CopiesOfKeys {
   }
 
  private:
-  static constexpr u32 kRowBytes = kPieces * 16, kRowsOfPiece = head_pairs::kPieceBytes / kRowBytes,
-                       kIsOther = 1u << 31;
+  using InPairs = RowInPairs<kPieces * 16>;
 
-  /// Which row the lane's position of those from number `at` on is of the cache of keys; with kIsOther if values are in the other piece
-  /// of their pair. A lane knows the first row of a page, of 32 pages at a time. Past the last position it is that again.
+  /// Which row the lane's position of those from number `at` on is of the cache of keys, as RowInPairs has it. A lane knows the first row of a page, of 32 pages at a time. Past the last position it is that again.
   u32 place_of(int at) {
     const int position = min(at + mine_, count_ - 1), number = position / request_.page_positions;
     if (any_of_warp(number >= first_page_ + kWarpLanes)) {
@@ -151,23 +149,20 @@ class CopiesOfKeys {
   u32 first_row_of(int page) const {
     const auto positions = static_cast<u32>(request_.page_positions);
     if (request_.table_of_keys == nullptr) return static_cast<u32>(page) * positions;
-    const u32 head = static_cast<u32>(request_.head);
-    const head_pairs::Place place =
-        head_pairs::place_of({positions, static_cast<u32>(request_.heads), kRowBytes}, static_cast<u32>(page), 0, head);
-    const u32 memory = head_pairs::memory_page(place.pair), mask = request_.table_of_keys[head_pairs::kMaskWord],
-              keys = request_.table_of_keys[memory / 32], values = request_.table_of_values[memory / 32];
-    const u32 piece = head_pairs::piece_of(head, place.pair, head_pairs::side_of_first(place.pair, mask, keys));
-    return (piece * kRowsOfPiece + place.byte / kRowBytes) | ((keys ^ values) >> memory % 32 & 1) * kIsOther;
+    return InPairs::find(positions, static_cast<u32>(request_.heads), static_cast<u32>(page), 0,
+                         static_cast<u32>(request_.head), [&](u32 word) {
+                           return word < head_pairs::kTableWords
+                                      ? request_.table_of_keys[word]
+                                      : request_.table_of_values[word - head_pairs::kTableWords];
+                         });
   }
-  /// From the place of keys to that of their values.
-  static u32 of_values(u32 place) { return place ^ (place / kIsOther) * kRowsOfPiece; }
-  static u32 row_at(u32 place) { return place & ~kIsOther; }
   /// A whole tile of keys (i is 0) or values (1) by the copy engine, a box a lane.
   void copy_boxes(int i, const u32 (&place)[kLooks], u32 slot) const {
     constexpr int kBoxRows = BoxesOfKeys::kRows, kBoxes = BoxesOfKeys::kOfTile;
     const u32 box = static_cast<u32>(mine_) / 2 % kBoxes, half = static_cast<u32>(mine_) % 2;
-    const u32 on_page = __shfl_sync(0xffffffffu, row_at(place[0]), static_cast<int>(box) % 2 * kBoxRows),
-              on_next = __shfl_sync(0xffffffffu, row_at(place[kLooks - 1]), static_cast<int>(box) % 2 * kBoxRows);
+    const u32 on_page = __shfl_sync(0xffffffffu, InPairs::number(place[0]), static_cast<int>(box) % 2 * kBoxRows),
+              on_next =
+                  __shfl_sync(0xffffffffu, InPairs::number(place[kLooks - 1]), static_cast<int>(box) % 2 * kBoxRows);
     if (mine_ == 0) bytes_will_come(kTileBytes, &key_ring.full[slot]);
     warp_sync();
     if (mine_ < 2 * kBoxes)
@@ -187,7 +182,7 @@ class CopiesOfKeys {
 #pragma unroll 1
     for (int look = 0; look < kLooks; ++look) {
       const int begin = look * kWarpLanes;
-      const u32 looked = row_at(look == 0 ? place[0] : place[kLooks - 1]);
+      const u32 looked = InPairs::number(look == 0 ? place[0] : place[kLooks - 1]);
       const u32 to_rows = to + static_cast<u32>(begin) / 8 * kEightBytes;
       u64 from[kWarpLanes / kRows];
 #pragma unroll
