@@ -244,12 +244,11 @@ TensorId DecoderBuilder::attention(int64_t layer, TensorId n) {
   const TensorId v = project(at + "v", n, self + "v_proj.weight", kv_heads * d, config_.hidden_size, config_.qkv_bias);
 
   const std::vector<Dim> cache_shape = {options_.num_pages(), options_.page_size, kv_heads, d};
-  // Of several sequences prompts would lose what tokens win (docs/performance/gpu-tuning.md, "Heads on the sides of the L2").
-  const bool any_layout = !options_.shares_caches || options_.max_requests == 1;
   const auto cache = [&](const char* which) {
     const std::string name = fmt::format("{}layer.{}.{}", weights_, layer, which);
-    return graph_.has(name) ? graph_.find(name)
-                            : graph_.state(name, *options_.kv_dtype, cache_shape, any_layout, options_.shares_caches);
+    return graph_.has(name)
+               ? graph_.find(name)
+               : graph_.state(name, *options_.kv_dtype, cache_shape, /*any_layout=*/true, options_.shares_caches);
   };
   const TensorId k_cache = cache("k_cache"), v_cache = cache("v_cache");
   graph_.add("kv_append", at + "append", {k, v, page_table_, row_request_, row_position_, k_cache, v_cache});
