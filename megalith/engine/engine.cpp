@@ -123,7 +123,11 @@ Engine::Engine(const std::string& folder, const EngineOptions& options) try
   }
   decoder_options_ = decoder_options_.resolved(config_);
   decoder_options_.check_holds_all_requests();
-  decoder_options_.shares_caches |= !wanted_regimes(options, 0).empty();
+  if (chooses_regimes(options)) prompt_regimes_ = shared_prompt_regimes(config_, decoder_options_);
+  if (const std::vector<WantedRegime> others = wanted_regimes(options, 0); !others.empty()) {
+    decoder_options_.shares_caches = true;
+    decoder_options_.caches_in_rows = want_caches_in_rows(config_, decoder_options_, others);
+  }
   if (const auto& rounded = decoder_options_.rounded_weights; !rounded.empty())
     log_warn(
         "{} norms and biases of {} (\"{}\" is {}) are rounded to {} for the GPU, as the rest of the model is; --target "
@@ -160,11 +164,15 @@ std::vector<int64_t> Engine::regimes() const {
   return rows;
 }
 
-// Chosen where tokens come a few at a time, and many at a time stream as they do: on a GPU.
+// Where tokens come a few at a time, and many at a time stream as they do: on a GPU.
+bool Engine::chooses_regimes(const EngineOptions& options) const {
+  return jit::is_cuda_target(options.target) && options.decoder.max_rows == 0 &&
+         decoder_options_.max_rows <= optimize::kMaxNarrowRows;
+}
+
 std::vector<WantedRegime> Engine::wanted_regimes(const EngineOptions& options, int64_t weight_bytes) const {
   const int64_t base = decoder_options_.max_rows;
-  const bool chooses =
-      jit::is_cuda_target(options.target) && options.decoder.max_rows == 0 && base <= optimize::kMaxNarrowRows;
+  const bool chooses = chooses_regimes(options);
   std::vector<WantedRegime> wanted;
   const auto whole = [&](int64_t rows) { return optimize::whole_rows(decoder_options_.target, rows); };
   if (options.regimes) {
@@ -190,8 +198,7 @@ std::vector<WantedRegime> Engine::wanted_regimes(const EngineOptions& options, i
         *options.prompt_rows, base);
     wanted.push_back({*options.prompt_rows, "--prompt-rows"});
   } else if (!options.prompt_rows && chooses) {
-    const int64_t more = decoder_options_.draft_model ? decoder_options_.draft_model_rows() - base : 0;
-    for (const int64_t rows : prompt_regimes(base, more)) wanted.push_back({rows, nullptr});
+    for (const int64_t rows : prompt_regimes_) wanted.push_back({rows, nullptr});
   }
   return wanted;
 }

@@ -152,6 +152,7 @@ class Engine {
   friend class TokenStream;  // one run of the machine
   friend class AsyncEngine;  // one that takes requests as they come
 
+  bool chooses_regimes(const EngineOptions& options) const;
   std::vector<WantedRegime> wanted_regimes(const EngineOptions& options, int64_t weight_bytes) const;
   /// Compiles the kernel, and beside it others that are wanted and can share this one's memory.
   void compile(const EngineOptions& options);
@@ -188,6 +189,7 @@ class Engine {
   std::vector<int> stop_tokens_;
   DecoderOptions decoder_options_;
   int num_workers_;
+  std::vector<int64_t> prompt_regimes_;  // rows of chosen kernels for prompts
   std::optional<Weights> weights_;
   std::vector<std::unique_ptr<Regime>> regimes_;  // by max_rows, ascending
   size_t base_ = 0;                               // the one that holds every sequence

@@ -5,35 +5,66 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "megalith/base/error.h"
 #include "megalith/base/log.h"
 #include "megalith/engine/regime_machine.h"
+#include "megalith/engine/regimes.h"
 #include "megalith/jit/patience.h"
+#include "megalith/optimize/limits.h"
 #include "megalith/optimize/schedule.h"
 
 namespace megalith::engine {
 
 namespace {
 
+// What a kernel is made from, and how.
+struct Planned {
+  DecoderOptions options;
+  std::shared_ptr<const graph::Graph> graph;
+  graph::Schedule schedule;
+};
+
+Planned plan(const DecoderOptions& options, std::shared_ptr<const graph::Graph> graph) {
+  graph::Schedule schedule = optimize::make_schedule(*graph, options.target);
+  return {options, std::move(graph), std::move(schedule)};
+}
+
+Planned plan(const ModelConfig& config, DecoderOptions options, int64_t rows) {
+  options.max_rows = rows;
+  options = options.resolved(config);
+  return plan(options, std::make_shared<const graph::Graph>(build_decoder(config, options)));
+}
+
+std::string reason_against_sharing(const Planned& a, const Planned& b) {
+  const auto& [smaller, larger] = a.options.max_rows < b.options.max_rows ? std::tie(a, b) : std::tie(b, a);
+  return why_not_shared(*smaller.graph, smaller.schedule, *larger.graph, larger.schedule);
+}
+
+// Going by a model of one layer.
+bool can_share(ModelConfig config, DecoderOptions options, int64_t rows, bool in_rows) {
+  config.num_layers = 1;
+  options.shares_caches = true;
+  options.caches_in_rows = in_rows;
+  return reason_against_sharing(plan(config, options, rows), plan(config, options, options.max_rows)).empty();
+}
+
 // Without its kernel. Nothing if it cannot share the others' memory, and nobody insists on it.
 std::optional<Regime> prepare(const RegimeSource& source, const WantedRegime& wanted) {
   if (wanted.rows == source.options.max_rows) return Regime{.options = source.options, .graph = source.base};
-  Regime regime{.options = source.options, .graph = nullptr, .is_named = wanted.option != nullptr};
-  regime.options.max_rows = wanted.rows;
-  regime.options = regime.options.resolved(source.config);
-  regime.graph = std::make_shared<const graph::Graph>(build_decoder(source.config, regime.options));
-  const graph::Schedule base = optimize::make_schedule(*source.base, source.options.target),
-                        schedule = optimize::make_schedule(*regime.graph, regime.options.target);
-  std::string reason = wanted.rows < source.options.max_rows
-                           ? why_not_shared(*regime.graph, schedule, *source.base, base)
-                           : why_not_shared(*source.base, base, *regime.graph, schedule);
+  const Planned planned = plan(source.config, source.options, wanted.rows);
+  Regime regime{.options = planned.options, .graph = planned.graph, .is_named = wanted.option != nullptr};
+  std::string reason = reason_against_sharing(planned, plan(source.options, source.base));
   const auto streams = [](const graph::NodeSchedule& node) { return node.body && node.body->streamed; };
-  if (!regime.is_named && std::ranges::none_of(schedule.nodes, streams)) reason = "its weights would not stream";
+  if (!regime.is_named && std::ranges::none_of(planned.schedule.nodes, streams))
+    reason = "its weights would not stream";
   if (reason.empty()) return regime;
-  MEGALITH_CHECK(!regime.is_named, "{} {}: the kernels cannot share their memory: {}", wanted.option, wanted.rows,
-                 reason);
+  MEGALITH_CHECK(
+      !regime.is_named,
+      "{} {}: the kernels cannot share their memory: {}; want other numbers of tokens, or the option left out",
+      wanted.option, wanted.rows, reason);
   log_info("[engine] no kernel for {} tokens at a time: {}", wanted.rows, reason);
   return std::nullopt;
 }
@@ -44,6 +75,21 @@ void give_way() {
 }
 
 }  // namespace
+
+bool want_caches_in_rows(const ModelConfig& config, const DecoderOptions& options,
+                         const std::vector<WantedRegime>& others) {
+  return std::ranges::any_of(others, [&](const WantedRegime& other) {
+    return !can_share(config, options, other.rows, false) && can_share(config, options, other.rows, true);
+  });
+}
+
+std::vector<int64_t> shared_prompt_regimes(const ModelConfig& config, const DecoderOptions& options) {
+  const int64_t more = options.draft_model ? options.draft_model_rows() - options.max_rows : 0;
+  const std::vector<int64_t> rows = prompt_regimes(options.max_rows, optimize::kMaxNarrowRows, more);
+  if (rows.empty() || can_share(config, options, rows.back(), false) || can_share(config, options, rows.back(), true))
+    return rows;
+  return prompt_regimes(options.max_rows, kPromptRowsWithoutTiles, more);
+}
 
 RegimeBuild::RegimeBuild(std::shared_ptr<const RegimeSource> source, const std::vector<WantedRegime>& wanted,
                          bool gives_way)

@@ -42,6 +42,16 @@ struct RegimeSource {
   int num_workers;
 };
 
+/// Whether one of `others` can share the memory of the kernel of `options` with caches in rows only (DecoderOptions::caches_in_rows).
+bool want_caches_in_rows(const ModelConfig& config, const DecoderOptions& options,
+                         const std::vector<WantedRegime>& others);
+
+/// prompt_regimes() of a GPU beside the kernel of `options`. One of as many rows as bodies multiply cannot share its memory where shared
+/// memory has no room for tiles of queries, as on an A100 of heads of 128 values. There prompts have kPromptRowsWithoutTiles, if the other
+/// one has fewer.
+inline constexpr int64_t kPromptRowsWithoutTiles = 128;
+std::vector<int64_t> shared_prompt_regimes(const ModelConfig& config, const DecoderOptions& options);
+
 class RegimeBuild {
  public:
   /// Begins at once, a thread for each. `gives_way`: to whatever else wants the cores.

@@ -33,8 +33,9 @@ std::vector<int64_t> smaller_regimes(int64_t max_rows, int64_t step_rows, int64_
   return rows;
 }
 
-std::vector<int64_t> prompt_regimes(int64_t max_rows, int64_t more) {
-  std::vector<int64_t> rows = {kShortPrompt, optimize::kMaxNarrowRows};
+std::vector<int64_t> prompt_regimes(int64_t max_rows, int64_t most, int64_t more) {
+  std::vector<int64_t> rows = {most};
+  if (most > kShortPrompt) rows.insert(rows.begin(), kShortPrompt);
   for (int64_t& r : rows) r -= ceil_div(more, optimize::kRowBlock) * optimize::kRowBlock;
   std::erase_if(rows, [&](int64_t r) { return r <= max_rows; });
   return rows;

@@ -60,9 +60,9 @@ std::vector<int64_t> smaller_regimes(int64_t max_rows, int64_t step_rows, int64_
 
 /// Rows of those that it has for more tokens, of prompts. For prompts of up to kShortPrompt tokens the one of so many rows is
 /// faster: in the other one half of the work is passed by. A draft model has up to `more` rows beside those of an iteration
-/// (DecoderOptions::draft_model_rows()), and no more altogether than bodies multiply.
+/// (DecoderOptions::draft_model_rows()), and no more altogether than `most`.
 inline constexpr int64_t kShortPrompt = 256;
-std::vector<int64_t> prompt_regimes(int64_t max_rows, int64_t more = 0);
+std::vector<int64_t> prompt_regimes(int64_t max_rows, int64_t most, int64_t more = 0);
 
 /// Of kernels that do not fit into memory together the one to do without first, or none: `base` holds every sequence and
 /// stays, as do those that are `named`, one flag for each of the kernels of `rows`. First those for fewer sequences but one, of which the

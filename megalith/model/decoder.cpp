@@ -248,7 +248,7 @@ TensorId DecoderBuilder::attention(int64_t layer, TensorId n) {
     const std::string name = fmt::format("{}layer.{}.{}", weights_, layer, which);
     return graph_.has(name)
                ? graph_.find(name)
-               : graph_.state(name, *options_.kv_dtype, cache_shape, /*any_layout=*/true, options_.shares_caches);
+               : graph_.state(name, *options_.kv_dtype, cache_shape, !options_.caches_in_rows, options_.shares_caches);
   };
   const TensorId k_cache = cache("k_cache"), v_cache = cache("v_cache");
   graph_.add("kv_append", at + "append", {k, v, page_table_, row_request_, row_position_, k_cache, v_cache});

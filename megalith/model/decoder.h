@@ -30,7 +30,8 @@ struct DecoderOptions {
   // have stood there before; and how many rows those that have drafts take together, 0: chosen.
   int64_t draft_tokens = 0, draft_match = 3, draft_rows = 0;
   std::shared_ptr<const ModelConfig> draft_model = nullptr;  // of the model that makes drafts (model/draft_model.h)
-  bool shares_caches = false;  // with kernels of other numbers of rows, which lay them out alike
+  // With kernels of other numbers of rows, which lay them out alike: in rows, if one of them takes them no other way.
+  bool shares_caches = false, caches_in_rows = false;
   DType activation_dtype = DType::f32;
   std::optional<DType> kv_dtype = {};               // nothing: chosen
   std::string target = "cpu";                       // what the graph is to be compiled for, or "cuda"

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "megalith/base/ceil_div.h"
@@ -234,13 +235,16 @@ class AttentionFusion {
                                                   : Form::whole;
   }
 
-  // `pending`: of the layer before; then of this one.
-  bool run(std::optional<Append>& pending) {
+  // Whether there is a body, in whatever form.
+  bool has_form() {
     // Of wide tables in f32 the cache's attention has a body where that of a batch has none.
     if (form_ == Form::whole && b_.rows > stream::kWideRows && !has_body()) form_ = Form::whole_cached;
-    if (b_.rows > stream::kMaxWideRows || b_.size % 2 != 0 ||
-        !dtype_is_half(graph_.tensor(operand(b_.attention, "y")).dtype) || !has_body())
-      return false;
+    return b_.rows <= stream::kMaxWideRows && b_.size % 2 == 0 &&
+           dtype_is_half(graph_.tensor(operand(b_.attention, "y")).dtype) && has_body();
+  }
+
+  // `pending`: of the layer before; then of this one. With has_form().
+  void run(std::optional<Append>& pending) {
     // Attention is in bf16, whatever is multiplied before and behind it, and so are its cache and its norms.
     for (const TensorId norm : {b_.q_norm, b_.k_norm})
       if (is_rounded(norm)) graph_.set_dtype(norm, DType::bf16);
@@ -271,10 +275,39 @@ class AttentionFusion {
                      fmt::format("{}, rope and attention with what is between, kv_append",
                                  b_.products.empty() ? "split_heads" : "linear"),
                      2 * graph_.tensor(qkv).bytes()});
-    return true;
+  }
+
+  // Without has_form(), where kernels of few rows have it and none of many do, since shared memory has no room: one product of
+  // q, k and v all the same, so that both have the same weights.
+  bool takes_products_as_one() const {
+    return !b_.products.empty() && has_form_of(1) && !has_form_of(attention::kMaxRowsOfParts);
+  }
+  void take_products_as_one() {
+    NodeOptions options = {
+        .sizes = {{"G", b_.groups}, {"E", places()}, {"M", b_.per_group}, {"D", b_.size}, {"T", b_.rows}}};
+    const std::vector<Node>& last = b_.biases.empty() ? b_.products : b_.biases;
+    for (size_t i = 0; i < last.size(); ++i) options.outputs[std::array{"q", "k", "v"}[i]] = operand(last[i], "y");
+    size_t at = graph_.nodes().size();
+    std::vector<std::string> replaced;
+    for (const auto* nodes : {&b_.products, &b_.biases})
+      for (const Node& node : *nodes) {
+        replaced.push_back(node.name);
+        at = std::min(at, graph_.number_of(node.name));
+      }
+    graph_.erase(replaced);
+    const TensorId qkv = stack(at);
+    graph_.insert(at + (b_.biases.empty() ? 1 : 2), "split_rows", b_.attention.name + "_split", {qkv}, options);
+    graph_.remember({"fuse_attention", b_.attention.name, "the products of q, k and v", 0});
   }
 
  private:
+  bool has_form_of(int64_t rows) const {
+    Block block = b_;
+    block.rows = rows;
+    Goal goal = goal_;
+    goal.rows = rows;
+    return AttentionFusion(graph_, goal, block).has_form();
+  }
   bool normed() const { return b_.q_norm >= 0; }
   int64_t requests() const { return graph_.tensor(operand(b_.attention, "page_table")).shape[0].size; }
   bool is_rounded(TensorId norm) const { return norm >= 0 && graph_.tensor(norm).kind == graph::TensorKind::constant; }
@@ -348,6 +381,9 @@ class AttentionFusion {
     const std::vector<TensorId> ids = inputs(-1);  // the first stands for qkv
     for (size_t i = 1; i < ids.size(); ++i) {
       tensors.push_back(graph_.tensor(ids[i]));
+      if (ids[i] == b_.start || ids[i] == operand(b_.attention, "request") ||
+          ids[i] == operand(b_.attention, "position"))
+        tensors.back().shape = {b_.rows};
       if ((ids[i] == b_.q_norm || ids[i] == b_.k_norm) && is_rounded(ids[i])) tensors.back().dtype = DType::bf16;
     }
     return goal_.has_body(graph_.registry(), op(), tensors, options());
@@ -421,8 +457,16 @@ int fuse_attention(Graph& graph, const Goal& goal) {
     const size_t at = graph.number_of(name);
     if (pending && first_writer(graph, pending->inputs, graph.number_of(last) + 1) < at) put_pending(at);
     const std::optional<Block> block = block_at(graph, graph.nodes()[graph.number_of(name)]);
-    if (!block || !AttentionFusion(graph, goal, *block).run(pending)) continue;
-    last = name;
+    if (!block) continue;
+    AttentionFusion fusion(graph, goal, *block);
+    if (fusion.has_form()) {
+      fusion.run(pending);
+      last = name;
+    } else if (fusion.takes_products_as_one()) {
+      fusion.take_products_as_one();
+    } else {
+      continue;
+    }
     ++times;
   }
   if (pending) {  // of the last layer: behind all that weights are streamed for, in front of what ends the iteration

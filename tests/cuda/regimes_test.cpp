@@ -1,5 +1,7 @@
 // Several kernels of one model on a GPU: which of them can share their states, as far as that needs no GPU, and the
 // bundled model at a load that falls through all of them.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 
 #include "base/temporary_folder.h"
@@ -9,6 +11,7 @@
 #include "megalith/engine/regimes.h"
 #include "megalith/kernels/stream_limits.h"
 #include "megalith/optimize/schedule.h"
+#include "support/default_regimes.h"
 #include "support/streamed.h"
 
 namespace megalith {
@@ -16,34 +19,57 @@ namespace {
 
 using ::testing::ElementsAre;
 
-std::string why_not_shared(const ModelConfig& config, DecoderOptions smaller, DecoderOptions larger) {
+ModelConfig one_layer(const std::string& model) {
+  ModelConfig config = config_read(MEGALITH_SOURCE_DIR "/models/shapes/" + model);
+  config.num_layers = 1;
+  return config;
+}
+
+std::string why_not_shared(const ModelConfig& config, const DecoderOptions& smaller, const DecoderOptions& larger) {
   const graph::Graph a = build_decoder(config, smaller), b = build_decoder(config, larger);
   EXPECT_TRUE(testing::streams_all_products(a) && testing::streams_all_products(b));
   return engine::why_not_shared(a, optimize::make_schedule(a, smaller.target), b,
                                 optimize::make_schedule(b, larger.target));
 }
 
-// The default ones, for so many requests.
-TEST(CudaRegimes, ShareTheirStates) {
-  ModelConfig config = config_read(MEGALITH_SOURCE_DIR "/models/shapes/Qwen3-8B");
-  config.num_layers = 1;
-  for (const int64_t requests : {1, 8, 9, 16, 64, 65, 128}) {
-    DecoderOptions options{
-        .max_requests = requests, .max_seq_len = 512, .shares_caches = true, .target = "cuda:sm_90a"};
-    options = options.resolved(config);
-    std::vector<int64_t> rows = engine::smaller_regimes(options.max_rows, options.max_requests, 0);
-    rows.push_back(options.max_rows);
-    std::ranges::copy(engine::prompt_regimes(options.max_rows), std::back_inserter(rows));
-    for (size_t i = 1; i < rows.size(); ++i) {
-      DecoderOptions smaller = options, larger = options;
-      smaller.max_rows = rows[i - 1], larger.max_rows = rows[i];
-      EXPECT_EQ(why_not_shared(config, smaller, larger), "") << rows[i - 1] << " and " << rows[i] << " rows";
-    }
+// The default ones, for so many requests: how many tokens each has at a time, "in rows" behind that if caches lie so.
+std::string shared_regimes(const std::string& model, const std::string& target, int64_t requests) {
+  const ModelConfig config = one_layer(model);
+  DecoderOptions options{.max_requests = requests, .max_seq_len = 512, .target = target};
+  const std::vector<int64_t> rows = testing::default_regimes(config, options);
+  for (size_t i = 1; i < rows.size(); ++i) {
+    DecoderOptions smaller = options, larger = options;
+    smaller.max_rows = rows[i - 1], larger.max_rows = rows[i];
+    EXPECT_EQ(why_not_shared(config, smaller, larger), "")
+        << model << " for " << target << ", " << rows[i - 1] << " and " << rows[i] << " rows";
   }
+  return fmt::format("{}{}", fmt::join(rows, " "), options.caches_in_rows ? " in rows" : "");
+}
+
+TEST(CudaRegimes, ShareTheirStates) {
+  for (const int64_t requests : {1, 8, 9, 16, 64, 65, 128}) shared_regimes("Qwen3-8B", "cuda:sm_90a", requests);
+  for (const char* target : {"cuda:sm_90a", "cuda:sm_100a"})
+    for (const char* model : {"Llama-3.2-1B", "Qwen2.5-7B", "Qwen3-0.6B"})
+      EXPECT_EQ(shared_regimes(model, target, 8), "1 2 8 256 512") << model << " for " << target;
   // Alone a kernel lays its caches out as it likes, which is the same way.
   DecoderOptions eight{.max_rows = 8, .max_requests = 64, .max_seq_len = 512, .target = "cuda:sm_90a"}, many = eight;
   many.max_rows = 64;
-  EXPECT_EQ(why_not_shared(config, eight, many), "");
+  EXPECT_EQ(why_not_shared(one_layer("Qwen3-8B"), eight, many), "");
+}
+
+// An A100 has no room for attention of more than 128 tokens with heads of 128 values, and those with less shared memory have none for
+// more than 8.
+TEST(CudaRegimes, ShareThemOnGpusWithLessSharedMemory) {
+  for (const char* model : {"Qwen2.5-7B", "Qwen3-0.6B", "Qwen3-8B"}) {
+    EXPECT_EQ(shared_regimes(model, "cuda:sm_80", 1), "1 4 128") << model;
+    EXPECT_EQ(shared_regimes(model, "cuda:sm_80", 64), "1 2 8 64 128") << model;
+    for (const char* target : {"cuda:sm_86", "cuda:sm_89", "cuda:sm_120a"}) {
+      EXPECT_EQ(shared_regimes(model, target, 1), "1 4 256 512 in rows") << model << " for " << target;
+      EXPECT_EQ(shared_regimes(model, target, 64), "1 2 8 64 256 512 in rows") << model << " for " << target;
+    }
+  }
+  EXPECT_EQ(shared_regimes("Llama-3.2-1B", "cuda:sm_80", 1), "1 4 256 512");
+  EXPECT_EQ(shared_regimes("Llama-3.2-1B", "cuda:sm_86", 1), "1 4 256 512 in rows");
 }
 
 TEST(CudaRegimes, BeginWithAKernelThatIsCompiledQuicklyAndWritesTheSame) {

@@ -24,6 +24,7 @@
 #include "megalith/task/verify.h"
 #include "megalith/task/verify_changes.h"
 #include "support/configurations.h"
+#include "support/default_regimes.h"
 #include "support/models.h"
 
 namespace megalith::test {
@@ -375,14 +376,6 @@ TEST(ChangeMutations, EveryMutantIsRefused) {
   campaign.print();
 }
 
-std::vector<int64_t> default_rows(const DecoderOptions& options) {
-  const int64_t more = options.draft_model ? options.draft_model_rows() - options.max_rows : 0;
-  std::vector<int64_t> rows = engine::smaller_regimes(options.max_rows, options.max_requests, 0);
-  rows.push_back(options.max_rows);
-  std::ranges::copy(engine::prompt_regimes(options.max_rows, more), std::back_inserter(rows));
-  return rows;
-}
-
 // Those that an engine has by default, of other models and options.
 TEST(Changes, AreSoundForAllSortsOfModels) {
   struct Case {
@@ -393,20 +386,22 @@ TEST(Changes, AreSoundForAllSortsOfModels) {
   std::vector<Case> rest;
   for (const char* const model : {"Llama-3.2-1B", "Qwen2.5-7B", "Qwen3-8B"})
     for (const int64_t requests : {1, 8, 9, 64, 65, 128, 256})
-      for (const char* const target : {"cuda:sm_90a", "cuda:sm_100a"})
+      for (const char* const target : {"cuda:sm_80", "cuda:sm_86", "cuda:sm_90a", "cuda:sm_100a"})
         rest.push_back({model, {.max_requests = requests, .target = target}});
   const std::vector<Case> cases =
       some_of<Case>({{"Qwen2.5-0.5B", {.max_requests = 1, .target = "cuda:sm_90a"}},
                      {"Qwen3-0.6B", {.max_requests = 65, .draft_tokens = 7, .target = "cuda:sm_90a"}},
                      {"Llama-3.2-1B", {.max_requests = 16, .target = "cuda:sm_80", .quant_columns = 32}},
+                     {"Qwen3-0.6B", {.max_requests = 9, .target = "cuda:sm_89"}},
                      {"Qwen3-4B", {.max_requests = 9, .draft_tokens = 3, .target = "cuda:sm_90a"}, true}},
                     rest);
   for (Case c : cases) {
     ModelConfig config = config_read(fmt::format("{}/models/shapes/{}", MEGALITH_SOURCE_DIR, c.model));
     config.num_layers = 1;
     if (c.has_draft_model) c.options.draft_model = std::make_shared<const ModelConfig>(config);
-    c.options.max_seq_len = 512, c.options.shares_caches = true;
-    const Kernels kernels = kernels_of(config, c.options, default_rows(c.options.resolved(config)), 8);
+    c.options.max_seq_len = 512;
+    const std::vector<int64_t> rows = testing::default_regimes(config, c.options);
+    const Kernels kernels = kernels_of(config, c.options, rows, 8);
     EXPECT_GT(kernels.size(), 1u);
     std::vector<size_t> all(kernels.size());
     for (size_t k = 0; k < all.size(); ++k) all[k] = k;

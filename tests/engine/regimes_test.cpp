@@ -109,11 +109,13 @@ TEST(Regimes, BesideALargeKernelAreThoseThatAreFaster) {
 }
 
 TEST(Regimes, ForPromptsAreThoseOfMoreRows) {
-  EXPECT_THAT(prompt_regimes(4), ElementsAre(256, 512));
-  EXPECT_THAT(prompt_regimes(256), ElementsAre(512));
-  EXPECT_THAT(prompt_regimes(48, 8), ElementsAre(240, 496));  // beside which a draft model has 8 rows more
-  EXPECT_THAT(prompt_regimes(256, 17), ElementsAre(480));
-  EXPECT_THAT(prompt_regimes(512), IsEmpty());
+  EXPECT_THAT(prompt_regimes(4, 512), ElementsAre(256, 512));
+  EXPECT_THAT(prompt_regimes(256, 512), ElementsAre(512));
+  EXPECT_THAT(prompt_regimes(48, 512, 8), ElementsAre(240, 496));  // beside which a draft model has 8 rows more
+  EXPECT_THAT(prompt_regimes(256, 512, 17), ElementsAre(480));
+  EXPECT_THAT(prompt_regimes(512, 512), IsEmpty());
+  EXPECT_THAT(prompt_regimes(4, 128), ElementsAre(128));
+  EXPECT_THAT(prompt_regimes(128, 128), IsEmpty());
 }
 
 // The kernels of `rows`, in the order in which they are left out; of those `named` none.

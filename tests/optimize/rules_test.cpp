@@ -257,6 +257,32 @@ TEST_P(Rules, MeanWhatThePrimitivesMeant) {
   }
 }
 
+// On a GPU with little shared memory attention of many rows has no body. Its products come as one all the same, as in kernels of few
+// rows, so that all have the same weights.
+TEST(RulesOfADecoder, ProductsOfAttentionComeAsOneWithoutABody) {
+  for (const Shape& shape :
+       {Shape{.rows = 16, .biases = true, .head_norms = false}, Shape{.rows = 68, .biases = false, .head_norms = true},
+        Shape{.rows = 132, .biases = true, .head_norms = true, .samples = 3},
+        Shape{.rows = 16, .biases = false, .head_norms = true, .quant_columns = 32}}) {
+    const Graph primitives = Primitives(shape).take();
+    loop::Arrays arrays = arrays_of(primitives, shape.rows);
+    quantise(primitives, arrays);
+    const Result wanted = run(primitives, "cpu", arrays);
+    const Graph graph = optimize(primitives, "cuda:sm_86");
+    EXPECT_THAT(print(graph), ::testing::AllOf(::testing::HasSubstr("split_rows"),
+                                               ::testing::Not(::testing::HasSubstr("rope_attention"))));
+    const Result found = run(graph, "cuda", arrays);
+    EXPECT_LT(error(found.logits, wanted.logits), 1e-9) << print(graph);
+    EXPECT_LT(error(found.k_cache, wanted.k_cache), 1e-9);
+  }
+  // No kernel has one product there, or one of 128 rows has a body.
+  for (const auto& [shape, gpu] :
+       {std::pair{Shape{.rows = 16, .biases = false, .head_norms = true, .dtype = DType::f32}, "86"},
+        std::pair{Shape{.rows = 132, .biases = false, .head_norms = true}, "80"}})
+    EXPECT_THAT(print(optimize(Primitives(shape).take(), fmt::format("cuda:sm_{}", gpu))),
+                ::testing::Not(::testing::HasSubstr("split_rows")));
+}
+
 // ---- q, k and v in one tensor -------------------------------------------------------------------------------------------
 
 class StackedRules : public ::testing::TestWithParam<testing::StackedAttention> {};
