@@ -85,10 +85,12 @@ bool want_caches_in_rows(const ModelConfig& config, const DecoderOptions& option
 
 std::vector<int64_t> shared_prompt_regimes(const ModelConfig& config, const DecoderOptions& options) {
   const int64_t more = options.draft_model ? options.draft_model_rows() - options.max_rows : 0;
-  const std::vector<int64_t> rows = prompt_regimes(options.max_rows, optimize::kMaxNarrowRows, more);
-  if (rows.empty() || can_share(config, options, rows.back(), false) || can_share(config, options, rows.back(), true))
-    return rows;
-  return prompt_regimes(options.max_rows, kPromptRowsWithoutTiles, more);
+  const auto all = prompt_regimes(options.max_rows, optimize::kMaxNarrowRows, more),
+             fewer = prompt_regimes(options.max_rows, kPromptRowsWithoutTiles, more);
+  const auto have_bodies = [&](const std::vector<int64_t>& rows) {
+    return rows.empty() || can_share(config, options, rows.back(), false);
+  };
+  return have_bodies(all) || !have_bodies(fewer) ? all : fewer;
 }
 
 RegimeBuild::RegimeBuild(std::shared_ptr<const RegimeSource> source, const std::vector<WantedRegime>& wanted,

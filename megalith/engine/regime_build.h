@@ -46,9 +46,8 @@ struct RegimeSource {
 bool want_caches_in_rows(const ModelConfig& config, const DecoderOptions& options,
                          const std::vector<WantedRegime>& others);
 
-/// prompt_regimes() of a GPU beside the kernel of `options`. One of as many rows as bodies multiply cannot share its memory where shared
-/// memory has no room for tiles of queries, as on an A100 of heads of 128 values. There prompts have kPromptRowsWithoutTiles, if the other
-/// one has fewer.
+/// prompt_regimes() of a GPU beside the kernel of `options`: of kPromptRowsWithoutTiles at most where shared memory has no room for
+/// tiles of queries, as on an A100 of heads of 128 values, so that attention of more would have no body; unless that of fewer has none.
 inline constexpr int64_t kPromptRowsWithoutTiles = 128;
 std::vector<int64_t> shared_prompt_regimes(const ModelConfig& config, const DecoderOptions& options);
 

@@ -277,11 +277,9 @@ class AttentionFusion {
                      2 * graph_.tensor(qkv).bytes()});
   }
 
-  // Without has_form(), where kernels of few rows have it and none of many do, since shared memory has no room: one product of
-  // q, k and v all the same, so that both have the same weights.
-  bool takes_products_as_one() const {
-    return !b_.products.empty() && has_form_of(1) && !has_form_of(attention::kMaxRowsOfParts);
-  }
+  // Without has_form(), since shared memory has no room for so many rows, where kernels of few rows have it: one product of q, k and
+  // v all the same, so that both have the same weights.
+  bool takes_products_as_one() const { return !b_.products.empty() && has_form_of_one_row(); }
   void take_products_as_one() {
     NodeOptions options = {
         .sizes = {{"G", b_.groups}, {"E", places()}, {"M", b_.per_group}, {"D", b_.size}, {"T", b_.rows}}};
@@ -301,11 +299,10 @@ class AttentionFusion {
   }
 
  private:
-  bool has_form_of(int64_t rows) const {
+  bool has_form_of_one_row() const {
     Block block = b_;
-    block.rows = rows;
     Goal goal = goal_;
-    goal.rows = rows;
+    block.rows = goal.rows = 1;
     return AttentionFusion(graph_, goal, block).has_form();
   }
   bool normed() const { return b_.q_norm >= 0; }

@@ -69,6 +69,8 @@ TEST(CudaRegimes, ShareThemOnGpusWithLessSharedMemory) {
     }
   }
   EXPECT_EQ(shared_regimes("Llama-3.2-1B", "cuda:sm_80", 1), "1 4 256 512");
+  EXPECT_EQ(shared_regimes("Qwen3-8B", "cuda:sm_80", 128), "1 2 8 64 128");
+  EXPECT_EQ(shared_regimes("Qwen3-8B", "cuda:sm_80", 256), "1 2 8 64 256 512 in rows");
   EXPECT_EQ(shared_regimes("Llama-3.2-1B", "cuda:sm_86", 1), "1 4 256 512 in rows");
 }
 
