@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -43,13 +45,27 @@ std::string reason_against_sharing(const Planned& a, const Planned& b) {
   return why_not_shared(*smaller.graph, smaller.schedule, *larger.graph, larger.schedule);
 }
 
-// Going by a model of one layer.
-bool can_share(ModelConfig config, DecoderOptions options, int64_t rows, bool in_rows) {
-  config.num_layers = 1;
-  options.shares_caches = true;
-  options.caches_in_rows = in_rows;
-  return reason_against_sharing(plan(config, options, rows), plan(config, options, options.max_rows)).empty();
-}
+// Which kernels can share the memory of that of `options`, going by a model of one layer.
+class OneLayer {
+ public:
+  OneLayer(const ModelConfig& config, const DecoderOptions& options) : config_(config), options_(options) {
+    config_.num_layers = 1;
+    options_.shares_caches = true;
+  }
+
+  // One of so many rows, with caches in rows or as bodies like them best.
+  bool shares_with(int64_t rows, bool in_rows) {
+    options_.caches_in_rows = in_rows;
+    std::optional<Planned>& base = base_[in_rows];
+    if (!base) base = plan(config_, options_, options_.max_rows);
+    return reason_against_sharing(plan(config_, options_, rows), *base).empty();
+  }
+
+ private:
+  ModelConfig config_;
+  DecoderOptions options_;
+  std::array<std::optional<Planned>, 2> base_;
+};
 
 // Without its kernel. Nothing if it cannot share the others' memory, and nobody insists on it.
 std::optional<Regime> prepare(const RegimeSource& source, const WantedRegime& wanted) {
@@ -78,8 +94,9 @@ void give_way() {
 
 bool want_caches_in_rows(const ModelConfig& config, const DecoderOptions& options,
                          const std::vector<WantedRegime>& others) {
+  OneLayer layer(config, options);
   return std::ranges::any_of(others, [&](const WantedRegime& other) {
-    return !can_share(config, options, other.rows, false) && can_share(config, options, other.rows, true);
+    return !layer.shares_with(other.rows, false) && layer.shares_with(other.rows, true);
   });
 }
 
@@ -87,8 +104,9 @@ std::vector<int64_t> shared_prompt_regimes(const ModelConfig& config, const Deco
   const int64_t more = options.draft_model ? options.draft_model_rows() - options.max_rows : 0;
   const auto all = prompt_regimes(options.max_rows, optimize::kMaxNarrowRows, more),
              fewer = prompt_regimes(options.max_rows, kPromptRowsWithoutTiles, more);
+  OneLayer layer(config, options);
   const auto have_bodies = [&](const std::vector<int64_t>& rows) {
-    return rows.empty() || can_share(config, options, rows.back(), false);
+    return rows.empty() || layer.shares_with(rows.back(), false);
   };
   return have_bodies(all) || !have_bodies(fewer) ? all : fewer;
 }
