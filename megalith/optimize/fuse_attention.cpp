@@ -279,7 +279,7 @@ class AttentionFusion {
 
   // Without has_form(), since shared memory has no room for so many rows, where kernels of few rows have it: one product of q, k and
   // v all the same, so that both have the same weights.
-  bool takes_products_as_one() const { return !b_.products.empty() && has_form_of_one_row(); }
+  bool shares_weights_with_few() const { return !b_.products.empty() && has_form_of_one_row(); }
   void take_products_as_one() {
     NodeOptions options = {
         .sizes = {{"G", b_.groups}, {"E", places()}, {"M", b_.per_group}, {"D", b_.size}, {"T", b_.rows}}};
@@ -459,7 +459,7 @@ int fuse_attention(Graph& graph, const Goal& goal) {
     if (fusion.has_form()) {
       fusion.run(pending);
       last = name;
-    } else if (fusion.takes_products_as_one()) {
+    } else if (fusion.shares_weights_with_few()) {
       fusion.take_products_as_one();
     } else {
       continue;

@@ -23,7 +23,8 @@ int split_scales(graph::Graph& graph, const Goal& goal);
 /// become one matrix, and the rest a prologue of both. Of this iteration's rows attention takes keys and values from
 /// where they were made, so the cache is written beside the next layer's attention; of many rows it is written first.
 /// The same for q, k and v that split_heads takes out of one tensor, whoever made that. Without a rotation nothing is
-/// fused: there is no operator for it.
+/// fused: there is no operator for it. Where there is no body for so many rows, but one for a single row, only the matrix is
+/// one, and split_rows takes its product apart: kernels for other numbers of rows have that matrix.
 /// A graph says by a state "row_start", [T], where each row's request began in this iteration; or by an activation called
 /// so, or "<anything>.row_start", made by a node that reads or makes the positions that attention reads.
 int fuse_attention(graph::Graph& graph, const Goal& goal);
