@@ -50,13 +50,17 @@ done
 # FOLDER:BATCH:CONTEXT, as tools/baselines/torch_decode.py takes them.
 cases=(
   models/shapes/Qwen3-0.6B:1:512
+  models/shapes/Qwen3-0.6B:1:32000
   models/shapes/Llama-3.2-1B:1:512
   models/shapes/Qwen3-8B:1:512
   models/shapes/Qwen3-8B:1:4096
   models/shapes/Qwen3-8B:8:512
   models/shapes/Qwen3-8B:64:512
+  models/shapes/Qwen3-8B:128:512
 )
 tokens=48 # measured per repetition, the last ones of the context
+prompt_models=(models/shapes/Qwen3-0.6B models/shapes/Qwen3-8B)
+prompt_lengths=(512 2048 8192)
 
 failed=0
 wants() { [[ ,$steps, == *,$1,* ]]; }
@@ -109,22 +113,27 @@ step_stream() {
   run stream 30 bash -c "'$work/stream_limit' > '$out/stream.json'"
 }
 
+# As a user runs it, with room for as many sequences as there are.
 step_ours() {
   local case folder batch context name
   for case in "${cases[@]}"; do
     IFS=: read -r folder batch context <<<"$case"
     name=ours_$(basename "$folder")_b${batch}_c$context
-    run "$name" 60 bash -c "'$megalith' bench '$root/$folder' --target cuda --load-format dummy --max-batch $batch -b $batch \
+    run "$name" 60 bash -c "'$megalith' bench '$root/$folder' --target cuda --load-format dummy --max-batch $batch \
 -p 0 -n $tokens -d $((context - tokens)) -r 5 -o json > '$out/$name.json'"
   done
 }
 
-# Of the largest shape, in chunks as large as are multiplied together.
+# Prompts, and the tokens behind them.
 step_prompt() {
-  local model=models/shapes/Qwen3-8B
-  run prompt_torch 60 python3 "$root/tools/baselines/torch_prompt.py" --out "$out/prompt_torch.json" --case "$root/$model:512"
-  run prompt_ours 60 bash -c "'$megalith' bench '$root/$model' --target cuda --load-format dummy -b 128 -p 512 -n 0 -r 3 \
--o json > '$out/prompt_ours.json'"
+  local model length lengths arguments=()
+  lengths=$(IFS=, && echo "${prompt_lengths[*]}")
+  for model in "${prompt_models[@]}"; do
+    run "prompt_$(basename "$model")" 60 bash -c "'$megalith' bench '$root/$model' --target cuda --load-format dummy --max-batch 1 \
+-p $lengths -n $tokens -r 5 -o json > '$out/prompt_$(basename "$model").json'"
+    for length in "${prompt_lengths[@]}"; do arguments+=(--case "$root/$model:$length"); done
+  done
+  run prompt_torch 150 python3 "$root/tools/baselines/torch_prompt.py" --out "$out/prompt_torch.json" "${arguments[@]}"
 }
 
 step_torch() {

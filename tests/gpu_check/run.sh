@@ -41,7 +41,7 @@ expect "no binaries" "$work/bin" "there is no /nowhere/tools/megalith"
 expect_code "a dry run" 0 $?
 [ ! -e "$work/dry" ] || { echo "FAILED: a dry run made $work/dry"; problems=$((problems + 1)); }
 for step in tests stream_build stream ours_Qwen3-0.6B_b1_c512 ours_Llama-3.2-1B_b1_c512 ours_Qwen3-8B_b1_c512 \
-  ours_Qwen3-8B_b1_c4096 ours_Qwen3-8B_b8_c512 ours_Qwen3-8B_b64_c512 prompt_torch prompt_ours torch memcheck_model racecheck_prompt racecheck_partners racecheck_operators; do
+  ours_Qwen3-8B_b1_c4096 ours_Qwen3-8B_b8_c512 ours_Qwen3-8B_b64_c512 prompt_torch prompt_Qwen3-0.6B prompt_Qwen3-8B torch memcheck_model racecheck_prompt racecheck_partners racecheck_operators; do
   expect "a dry run" "$work/plan" "^$step "
 done
 "$check" --out "$work/dry" --bin /nowhere --dry-run --steps logits,soak >"$work/plan"

@@ -59,15 +59,29 @@ class TableTest(unittest.TestCase):
 
     def test_prompts_beside_each_other(self):
         self.put_all()
-        self.put("prompt_ours.json", [{"model": "Qwen3-8B", "n_prompt": 512, "avg_ns": 60_000_000}])
-        self.put("prompt_torch.json", [{"model": "models/Qwen3-8B", "tokens": 512, "ms": 22.0}])
+        ours = [
+            {"test": "pp512", "n_prompt": 512, "n_gen": 0, "avg_ns": 12_000_000, "multiply_share": 0.88},
+            {"test": "pp2048", "n_prompt": 2048, "n_gen": 0, "avg_ns": 50_000_000, "multiply_share": 0.84},
+            {"test": "tg48", "n_prompt": 0, "n_gen": 48, "avg_ns": 3_000_000},
+        ]
+        torch = [
+            {"model": "Qwen3-8B", "tokens": 512, "ms": 18.0, "variant": "graph", "variants": []},
+            {"model": "Qwen3-8B", "tokens": 2048, "variants": [{"variant": "eager", "error": "no memory"}]},
+        ]
+        self.put("prompt_Qwen3-8B.json", ours)
+        self.put("prompt_Qwen3-0.6B.json", ours)
+        self.put("prompt_torch.json", torch)
         with open(os.path.join(self.folder.name, "steps.tsv"), "a", encoding="utf-8") as file:
-            file.write("prompt_ours\t0\t9\tmegalith bench\nprompt_torch\t124\t60\tpython3\n")
+            file.write(
+                "prompt_Qwen3-8B\t0\t9\tmegalith bench\n"
+                "prompt_Qwen3-0.6B\t1\t9\tmegalith bench\n"
+                "prompt_torch\t124\t60\tpython3\n"
+            )
         result, text = self.results()
-        self.assertEqual(
-            result["prompts"], [{"model": "Qwen3-8B", "tokens": 512, "ours_ms": 60.0, "torch_ms": None}]
-        )
-        self.assertIn("| Qwen3-8B | 512 | 60.00 | – |", text)
+        self.assertEqual(len(result["prompts"]), 2)  # of 0.6B nothing: it did not end well
+        self.assertEqual(result["prompts"][0]["ours_ms"], 12.0)
+        self.assertIn("| Qwen3-8B | 512 | 12.00 | 88.0% | 18.00 (graph) | 1.50 |", text)
+        self.assertIn("| Qwen3-8B | 2048 | 50.00 | 84.0% | – | – |", text)
 
     def test_shares_and_ratio(self):
         self.put_all()

@@ -52,16 +52,27 @@ def case_of_step(name):
     return model, int(batch.removeprefix("b")), int(context.removeprefix("c"))
 
 
-def prompts(folder, done):
-    """What a prompt took, of the one model that is asked."""
-    ours = (read_json(folder, "prompt_ours.json") or [{}])[0] if "prompt_ours" in done else {}
-    torch = (read_json(folder, "prompt_torch.json") or [{}])[0] if "prompt_torch" in done else {}
-    if not ours and not torch:
-        return []
-    model = ours.get("model") or os.path.basename(torch["model"])
-    row = {"model": model, "tokens": ours.get("n_prompt") or torch.get("tokens"), "torch_ms": torch.get("ms")}
-    row["ours_ms"] = ours["avg_ns"] / 1e6 if ours else None
-    return [row]
+def prompts(folder, steps):
+    """A row for each model and length of a prompt: what it took us and PyTorch, and our share of the rate of multiplications
+    that bench measured. What did not end well is left out, but for PyTorch's cases: it writes those that it is done with."""
+    rows = {}
+
+    def row(model, tokens):
+        return rows.setdefault((model, tokens), {"model": model, "tokens": tokens, "ours_ms": None, "torch_ms": None})
+
+    for step in steps:
+        model = step["name"].removeprefix("prompt_")
+        if model in (step["name"], "torch") or step["exit"] != "0":
+            continue
+        for test in read_json(folder, f"prompt_{model}.json") or []:
+            if test.get("n_prompt"):
+                ours = row(model, test["n_prompt"])
+                ours.update(ours_ms=test["avg_ns"] / 1e6, ours_share=test.get("multiply_share"))
+    for found in read_json(folder, "prompt_torch.json") or []:
+        row(found["model"], found["tokens"]).update(
+            torch_ms=found.get("ms"), torch_variant=found.get("variant"), torch=found.get("variants")
+        )
+    return list(rows.values())
 
 
 def cache_bytes(case, length):
@@ -120,7 +131,7 @@ def collect(folder):
         "torch_version": torch.get("torch"),
         "stream_gbs": limit,
         "cases": list(cases.values()),
-        "prompts": prompts(folder, done),
+        "prompts": prompts(folder, steps),
         "steps": steps,
     }
 
@@ -158,10 +169,19 @@ def markdown(result):
             f"| {torch_ms} | {cell(row.get('torch_share'), '{:.1%}')} | {cell(row.get('speedup'), '{:.2f}')} |"
         )
     if result["prompts"]:
-        lines += ["", "| model | prompt | ours ms | PyTorch eager ms |", "|---|--:|--:|--:|"]
+        lines += [
+            "",
+            "| model | prompt | ours ms | of multiplications | PyTorch ms | faster by |",
+            "|---|--:|--:|--:|--:|--:|",
+        ]
     for row in result["prompts"]:
+        ours, torch_ms = row["ours_ms"], cell(row["torch_ms"], "{:.2f}")
+        if row.get("torch_variant"):
+            torch_ms += f" ({row['torch_variant']})"
+        speedup = row["torch_ms"] / ours if ours and row["torch_ms"] else None
         lines.append(
-            f"| {row['model']} | {row['tokens']} | {cell(row['ours_ms'], '{:.2f}')} | {cell(row['torch_ms'], '{:.2f}')} |"
+            f"| {row['model']} | {row['tokens']} | {cell(ours, '{:.2f}')} | {cell(row.get('ours_share'), '{:.1%}')} "
+            f"| {torch_ms} | {cell(speedup, '{:.2f}')} |"
         )
     lines += ["", "| step | seconds | ended |", "|---|--:|---|"]
     endings = {"0": "well", "124": "out of time", "137": "killed", "skipped": "skipped: no time left"}
