@@ -46,11 +46,13 @@ inline bool partner_wait(Barrier* barrier) {
   }
   return true;
 }
-/// By a warp that has no part in what is handed over.
+/// By a warp that has no part in what is handed over. It waits nevertheless: a block with no tokens at all would be two tasks ahead,
+/// and both barriers two phases, before the other one has looked for the first.
 inline void hand_nothing_over() {
   warp_sync();
   partner_arrive(&partner_state.ready);
   partner_arrive(&partner_state.full);
+  partner_wait(&partner_state.full);
 }
 
 }  // namespace megalith::kernels
