@@ -2,9 +2,11 @@
 // memory.
 #pragma once
 
+#include "megalith/kernels/stream_limits.h"
+
 namespace megalith::advance {
 
-constexpr int kMaxRequests = 128, kMaxRows = 528, kMaxStopTokens = 64;
+constexpr int kMaxRequests = 128, kMaxRows = stream::kMaxWideRows + 16, kMaxStopTokens = 64;
 
 /// Requests of 8 fields, samples, whose rows the next ones are, stop tokens, and two records a sample for the host, with what
 /// stands in front of them.

@@ -9,6 +9,11 @@ namespace megalith::stream {
 /// Shared memory that is no ring and no scratch: what the compiler keeps there, a few words, and variables of the block
 /// (kernels/cuda/common/shared_variables.cuh): frames, barriers, sums of reductions. Each begins at a multiple of 1024.
 constexpr int kStaticBytes = 1024, kVariablesBytes = 6144;
+/// Of more than kFewTableRows rows more: where each stands (kernels/cuda/scheduler/position_table.cuh).
+constexpr long long kFewTableRows = 512, kTableRowBytes = 6;
+constexpr long long more_variables_bytes(long long rows) {
+  return rows > kFewTableRows ? (rows - kFewTableRows) * kTableRowBytes : 0;
+}
 /// What the system keeps before all that, which counts for none of it: from sm_80 on a kilobyte (CUDA C++ Programming
 /// Guide, shared memory of compute capability 8.x and 9.0).
 [[maybe_unused]] constexpr int kSystemBytes = 1024;
@@ -29,7 +34,8 @@ constexpr int kMaxParts = 4;
 /// enough. With fewer it is chunk n - kMaxParts itself, or one before it, that has to be the slot's.
 /// `scale_bytes`: beside each chunk (kernels/int8_layout.h).
 constexpr int ring_slots(long long shared_bytes, long long scratch_bytes, long long rows, long long scale_bytes = 0) {
-  const long long room = (shared_bytes - kReservedBytes - scratch_bytes) / (kChunkBytes + scale_bytes);
+  const long long room =
+      (shared_bytes - kReservedBytes - more_variables_bytes(rows) - scratch_bytes) / (kChunkBytes + scale_bytes);
   const int slots = room >= 12 ? 12 : room >= 2 ? static_cast<int>(room) : 0;
   return rows > kMaxRows && slots < kMaxParts + kMaxCopies - 1 ? slots / kMaxParts * kMaxParts : slots;
 }

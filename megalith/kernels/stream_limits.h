@@ -13,7 +13,7 @@ constexpr int kRunColumns = 32;
 
 /// Most rows of activations that the streaming bodies for few of them take, and those for many.
 [[maybe_unused]] constexpr long long kMaxRows = 8;
-[[maybe_unused]] constexpr long long kMaxWideRows = 512;
+[[maybe_unused]] constexpr long long kMaxWideRows = 2048;
 /// Rows of activations that a task multiplies at most: of more rows there are several tasks for the same weights.
 constexpr long long kTileRows = 256;
 constexpr long long tile_rows(long long rows) { return rows < kTileRows ? rows : kTileRows; }

@@ -88,15 +88,22 @@ inline std::vector<int> wide_chunk_rows(int64_t activation_rows) {
   return rows;
 }
 
+/// Of 16 columns of a chunk, in cycles of an H100, where each warpgroup has rows of its own: of 256 tokens 274 with 128 rows of
+/// weights, 244 with 96 and 202 with 64, since shared memory gives 128 bytes a cycle.
+constexpr int64_t wide_step_cycles(int64_t chunk_rows) { return 128 + chunk_rows * 5 / 4; }
+
 /// Rows of a chunk, of each of `matrices` matrices of `rows` rows, a multiple of `step`: those with which the busiest worker
-/// has the fewest. Of the same ones the longest, since every turn reads all activations.
+/// is done first. Of the same ones the longest, since every turn reads all activations. What takes steps adds to sums, and beside
+/// those of kMostRowsOfSteps rows there are registers for that.
 inline int wide_group(int64_t rows, int matrices, int64_t activation_rows, int64_t step = 1) {
+  constexpr int kMostRowsOfSteps = 96;
   int best = 0;
   int64_t fewest = 0;
   for (const int chunk_rows : wide_chunk_rows(activation_rows)) {
-    if (chunk_rows / matrices % step != 0) continue;
+    if (chunk_rows / matrices % step != 0 || (step > 1 && chunk_rows > kMostRowsOfSteps)) continue;
     const int64_t group = chunk_rows / matrices,
-                  busiest = wide_busiest(rows, group, wide_tiles(activation_rows)) * group;
+                  of_group = stream::wide_parts(activation_rows) == 1 ? wide_step_cycles(chunk_rows) : group,
+                  busiest = wide_busiest(rows, group, wide_tiles(activation_rows)) * of_group;
     if (best != 0 && busiest >= fewest) continue;
     best = static_cast<int>(group);
     fewest = busiest;
@@ -118,11 +125,9 @@ inline bool takes_steps(const graph::StreamedWeights& streamed, int64_t activati
 
 // ---- many tokens, two workers for a group -----------------------------------------------------------------------------
 
-/// What a worker takes, in cycles of an H100, for the groups of a product that it has. 16 columns of 256 tokens take 274 with
-/// 128 rows of weights, 244 with 96 and 202 with 64: shared memory gives 128 bytes a cycle.
+/// What a worker takes, in cycles of an H100, for the groups of a product that it has.
 inline int64_t wide_cycles(int64_t rows, int64_t group, int64_t columns, int64_t activation_rows) {
-  const int64_t of_step = 128 + group * 5 / 4;
-  return wide_busiest(rows, group, wide_tiles(activation_rows)) * of_step * columns / 16;
+  return wide_busiest(rows, group, wide_tiles(activation_rows)) * wide_step_cycles(group) * columns / 16;
 }
 /// Of partners: two workers count as one, and hand each other half of their sums.
 inline int64_t wide_cycles_of_partners(int64_t rows, int64_t group, int64_t columns, int64_t activation_rows) {

@@ -12,7 +12,7 @@ int64_t whole_rows(const std::string& target, int64_t rows);
 
 /// Whether tensor cores multiply that many rows: then what they read, the cache too, is as narrow as they want it.
 bool multiplies_narrow(const std::string& target, int64_t rows);
-inline constexpr int64_t kMaxNarrowRows = 512;
+inline constexpr int64_t kMaxNarrowRows = 2048;
 
 /// A quantised matrix has one scale for a multiple of so many columns.
 inline constexpr int64_t kQuantMultiple = 4;

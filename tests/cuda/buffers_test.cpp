@@ -76,15 +76,16 @@ struct Model {
   engine::Request request{.prompt = {5}, .max_new_tokens = 24, .ignore_stop_tokens = true};
   std::vector<engine::Request> others = {};  // beside it
 
-  /// One row at a time, so that each step writes all of each buffer. `intermediate`: another size of it, of a random one.
+  /// One row at a time, so that each step writes all of each buffer. `intermediate`, `hidden`: other sizes, of a random one.
   Model(const std::string& folder, bool random, int64_t rows = 1, int64_t requests = 1, int64_t intermediate = 0,
         const std::string& architecture = "", int64_t quant_columns = 0, int64_t layers = 0, int64_t max_seq_len = 128,
-        bool shares_caches = false, int64_t head_dim = 0)
+        bool shares_caches = false, int64_t head_dim = 0, int64_t hidden = 0)
       : config(config_read(folder)) {
     if (!architecture.empty()) config.architecture = architecture;
     if (intermediate > 0) config.intermediate_size = intermediate;
     if (layers > 0) config.num_layers = layers;
     if (head_dim > 0) config.head_dim = head_dim;
+    if (hidden > 0) config.hidden_size = hidden;
     if (random) config.vocab_size += config.vocab_size % 2;  // rows of the head stream in pairs
     options = {.max_rows = rows,
                .max_requests = requests,
@@ -232,7 +233,8 @@ INSTANTIATE_TEST_SUITE_P(Rooms, CudaBuffersOfManyRows,
                          ::testing::Values(std::pair<int64_t, int64_t>(16, 1), std::pair<int64_t, int64_t>(64, 1),
                                            std::pair<int64_t, int64_t>(128, 1), std::pair<int64_t, int64_t>(208, 1),
                                            std::pair<int64_t, int64_t>(256, 4), std::pair<int64_t, int64_t>(512, 4),
-                                           std::pair<int64_t, int64_t>(64, 32), std::pair<int64_t, int64_t>(128, 128)),
+                                           std::pair<int64_t, int64_t>(2048, 4), std::pair<int64_t, int64_t>(64, 32),
+                                           std::pair<int64_t, int64_t>(128, 128)),
                          [](const auto& room) {
                            return fmt::format("{}RowsOf{}", room.param.first, room.param.second);
                          });
@@ -277,8 +279,10 @@ TEST(CudaBuffers, OfAPromptAreTheSameEveryTime) {
   MEGALITH_SKIP_IF(testing::missing_gpu());
   std::deque<Model> models;
   for (const int64_t rows : {64, 128, 256, 512}) models.emplace_back(kStoryteller, false, rows, 1, 0, "", 0, 0, 1024);
-  models.emplace_back(kStoryteller, true, 512, 1, 2048, "", 0, 4, 1024);
-  ASSERT_EQ(num_shared_products(models.back()), 3);  // but for the last layer's, where one row is left
+  for (const int64_t rows : {512, 1024}) {
+    models.emplace_back(kStoryteller, true, rows, 1, 2048, "", 0, 4, 2 * rows);
+    ASSERT_EQ(num_shared_products(models.back()), 3);  // but for the last layer's, where one row is left
+  }
   for (Model& model : models) {
     const int64_t rows = model.options.max_rows;
     fill(model);
@@ -328,6 +332,18 @@ TEST(CudaBuffers, WithPartnersToo) {
   ASSERT_EQ(num_shared_products(prompt), 1);
   fill(prompt);
   expect_same_buffers(prompt, 1, kRoundingsOfPrompt);
+}
+
+// Two workers share several groups of rows one behind the other, and most of those are of tokens that are nobody's: neither may be
+// two tasks ahead of the other.
+TEST(CudaBuffers, WithPartnersThatShareSeveralTasks) {
+  MEGALITH_SKIP_IF(testing::missing_gpu());
+  const Model model(kStoryteller, true, 2048, 1, 2048, "", 0, 4, 128, false, 0, 2048);  // of one token
+  ASSERT_GE(num_shared_products(model), 3);
+  expect_same_buffers(model, 3);
+  CudaDecoderSteps steps(*model.graph, "cuda", jit::cuda_device().num_multiprocessors);
+  model.bind(steps);
+  for (int step = 0; step < 20; ++step) steps.run();
 }
 
 // Of heads of 128 values the copy engine brings whole tiles of keys by a map of the caches, the rest of one comes otherwise.

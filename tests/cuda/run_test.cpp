@@ -212,7 +212,7 @@ TEST(Cuda, TheFusedStorytellerWritesThemWithinBf16Rounding) {
   constexpr double kTied = 1e-1;        // of two logits
   const Weights logits = Weights::open(kGolden + "_logits.safetensors");
   engine::Engine exact(test::kStoryteller, {.decoder = {.max_rows = stream::kMaxWideRows + 16}, .target = "cuda"});
-  for (const int64_t rows : {1, 4, 8, 16, 64, 128, 256, 512}) {
+  for (const int64_t rows : {1, 4, 8, 16, 64, 128, 256, 512, 2048}) {
     engine::Engine engine(test::kStoryteller, {.decoder = {.max_rows = rows}, .target = "cuda"});
     ASSERT_TRUE(testing::streams_all_products(engine.graph()));
     int index = 0;
@@ -256,7 +256,7 @@ TEST(Cuda, TheFusedStorytellerReadsLongPromptsWithinBf16Rounding) {
   const std::vector<int> once = text;
   while (text.size() < 800) text.insert(text.end(), once.begin(), once.end());
   engine::Engine exact(test::kStoryteller, {.decoder = {.max_rows = stream::kMaxWideRows + 16}, .target = "cuda"});
-  for (const int64_t rows : {256, 272, 512}) {
+  for (const int64_t rows : {256, 272, 512, 1024}) {
     engine::Engine engine(test::kStoryteller, {.decoder = {.max_rows = rows}, .target = "cuda"});
     ASSERT_TRUE(testing::streams_all_products(engine.graph()));
     double worst = 0;

@@ -180,11 +180,12 @@ void CudaProgram::load(const jit::CompiledKernel& kernel) {
   // What the compiler has there, then the worker's variables (shared_variables.cuh), which may be among that, the
   // ring, and the area (weight_ring.cuh).
   const int slots = kernel.ring_slots();
-  constexpr int kVariables = stream::kStaticBytes + stream::kVariablesBytes;
-  MEGALITH_CHECK(static_bytes <= kVariables, "a kernel's variables take {} bytes of shared memory, want at most {}",
-                 static_bytes, kVariables);
-  const int64_t shared_bytes =
-      kVariables - static_bytes + slots * (stream::kChunkBytes + kernel.scale_bytes) + kernel.area_bytes;
+  const int64_t variables =
+      stream::kStaticBytes + stream::kVariablesBytes + stream::more_variables_bytes(kernel.stream_rows);
+  MEGALITH_CHECK(static_bytes <= variables || slots == 0,
+                 "a kernel's variables take {} bytes of shared memory, want at most {}", static_bytes, variables);
+  const int64_t shared_bytes = std::max<int64_t>(variables - static_bytes, 0) +
+                               slots * (stream::kChunkBytes + kernel.scale_bytes) + kernel.area_bytes;
   MEGALITH_CHECK(shared_bytes + static_bytes <= device_.shared_bytes_per_block,
                  "a worker needs {} bytes of shared memory, but {} gives a block {}; try fewer --max-batched-tokens",
                  shared_bytes + static_bytes, device_.name, device_.shared_bytes_per_block);

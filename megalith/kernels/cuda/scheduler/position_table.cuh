@@ -34,17 +34,22 @@ inline void look_up_rows(const Args& args) {
                   row_table().request_at == args.request;
   if constexpr (kHasStart) is_there = is_there && row_table().start_at == args.start;
   if (is_there) return;
-  if (thread() < Args::T_largest) {
+  const auto look_up = [&](int row) {
     using Checks = typename Args::Checks;
     constexpr int S = kHasStart ? static_cast<int>(Args::S) : cached_positions<Args>(),
                   R = static_cast<int>(Args::R_largest);
-    const int position = args.position[thread()], request = args.request[thread()];
-    row_table().position[thread()] = inside_of_row(args, thread(), position, S, Checks::position);
+    const int position = args.position[row], request = args.request[row];
+    row_table().position[row] = inside_of_row(args, row, position, S, Checks::position);
     static_assert(R <= 65536 && (!kHasStart || Args::T_largest <= kStartRows));
-    row_table().request[thread()] = static_cast<u16>(inside_of_row(args, thread(), request, R, Checks::request));
+    row_table().request[row] = static_cast<u16>(inside_of_row(args, row, request, R, Checks::request));
     if constexpr (kHasStart)
-      row_table().start[thread()] =
-          inside_of_row(args, thread(), args.start[thread()], cached_positions<Args>() + 1, Checks::start);
+      row_table().start[row] = inside_of_row(args, row, args.start[row], cached_positions<Args>() + 1, Checks::start);
+  };
+  if constexpr (Args::T_largest <= kThreads) {
+    if (thread() < Args::T_largest) look_up(thread());
+  } else {
+#pragma unroll 1
+    for (int row = thread(); row < Args::T_largest; row += kThreads) look_up(row);
   }
   block_sync();  // by now all have seen that it was another's
   if (thread() == 0) {
