@@ -198,7 +198,13 @@ std::vector<WantedRegime> Engine::wanted_regimes(const EngineOptions& options, i
         *options.prompt_rows, base);
     wanted.push_back({*options.prompt_rows, "--prompt-rows"});
   } else if (!options.prompt_rows && chooses) {
-    for (const int64_t rows : prompt_regimes_) wanted.push_back({rows, nullptr});
+    const int64_t most_tokens = decoder_options_.max_requests * decoder_options_.max_seq_len;
+    int64_t held = base;  // of as many the next one would never be chosen
+    for (const int64_t rows : prompt_regimes_) {
+      if (held >= most_tokens || !suits_prompts(rows, weight_bytes)) break;
+      wanted.push_back({rows, nullptr});
+      held = rows;
+    }
   }
   return wanted;
 }

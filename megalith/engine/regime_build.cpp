@@ -15,6 +15,7 @@
 #include "megalith/engine/regime_machine.h"
 #include "megalith/engine/regimes.h"
 #include "megalith/jit/patience.h"
+#include "megalith/machine/machine.h"
 #include "megalith/optimize/limits.h"
 #include "megalith/optimize/schedule.h"
 
@@ -102,13 +103,15 @@ bool want_caches_in_rows(const ModelConfig& config, const DecoderOptions& option
 
 std::vector<int64_t> shared_prompt_regimes(const ModelConfig& config, const DecoderOptions& options) {
   const int64_t more = options.draft_model ? options.draft_model_rows() - options.max_rows : 0;
-  const auto all = prompt_regimes(options.max_rows, optimize::kMaxNarrowRows, more),
-             fewer = prompt_regimes(options.max_rows, kPromptRowsWithoutTiles, more);
+  const auto up_to = [&](int64_t most) { return prompt_regimes(options.max_rows, most, more); };
+  const bool has_room = machine::gpu_of_target(options.target).shared_bytes >= kSharedBytesOfLongPrompts;
   OneLayer layer(config, options);
-  const auto have_bodies = [&](const std::vector<int64_t>& rows) {
-    return rows.empty() || layer.shares_with(rows.back(), false);
-  };
-  return have_bodies(all) || !have_bodies(fewer) ? all : fewer;
+  for (const int64_t most : {optimize::kMaxNarrowRows, kPromptRowsOfAll, kPromptRowsWithoutTiles}) {
+    if (most > kPromptRowsOfAll && !has_room) continue;
+    const std::vector<int64_t> rows = up_to(most);
+    if (rows.empty() || layer.shares_with(rows.back(), false)) return rows;
+  }
+  return up_to(kPromptRowsOfAll);
 }
 
 RegimeBuild::RegimeBuild(std::shared_ptr<const RegimeSource> source, const std::vector<WantedRegime>& wanted,

@@ -1,6 +1,7 @@
 #include "megalith/engine/regimes.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "megalith/base/ceil_div.h"
@@ -34,8 +35,9 @@ std::vector<int64_t> smaller_regimes(int64_t max_rows, int64_t step_rows, int64_
 }
 
 std::vector<int64_t> prompt_regimes(int64_t max_rows, int64_t most, int64_t more) {
-  std::vector<int64_t> rows = {most};
-  if (most > kShortPrompt) rows.insert(rows.begin(), kShortPrompt);
+  std::vector<int64_t> rows;
+  std::ranges::copy_if(kPromptRows, std::back_inserter(rows), [&](int64_t r) { return r < most; });
+  rows.push_back(most);
   for (int64_t& r : rows) r -= ceil_div(more, optimize::kRowBlock) * optimize::kRowBlock;
   std::erase_if(rows, [&](int64_t r) { return r <= max_rows; });
   return rows;
@@ -45,6 +47,8 @@ std::optional<size_t> regime_to_leave_out(const std::vector<int64_t>& rows, cons
                                           size_t base) {
   const auto few = static_cast<size_t>(std::ranges::find(rows, kFewSequences) - rows.begin()),
              kept = few < base ? few : 0;
+  for (size_t large = rows.size(); --large > base && rows[large] > kPromptRowsOfAll;)
+    if (!named[large]) return large;
   for (size_t smaller = base; smaller-- > 0;)
     if (!named[smaller] && smaller != kept) return smaller;
   const size_t last = named.size() - 1;

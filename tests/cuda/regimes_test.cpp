@@ -50,7 +50,7 @@ TEST(CudaRegimes, ShareTheirStates) {
   for (const int64_t requests : {1, 8, 9, 16, 64, 65, 128}) shared_regimes("Qwen3-8B", "cuda:sm_90a", requests);
   for (const char* target : {"cuda:sm_90a", "cuda:sm_100a"})
     for (const char* model : {"Llama-3.2-1B", "Qwen2.5-7B", "Qwen3-0.6B"})
-      EXPECT_EQ(shared_regimes(model, target, 8), "1 2 8 256 512") << model << " for " << target;
+      EXPECT_EQ(shared_regimes(model, target, 8), "1 2 8 256 512 1024 2048") << model << " for " << target;
   // Alone a kernel lays its caches out as it likes, which is the same way.
   DecoderOptions eight{.max_rows = 8, .max_requests = 64, .max_seq_len = 512, .target = "cuda:sm_90a"}, many = eight;
   many.max_rows = 64;
@@ -110,7 +110,7 @@ TEST(CudaRegimes, WriteWhatTheModelWritesWhileTheLoadFalls) {
   constexpr size_t kRequests = 96;
   engine::Engine exact(folder, {.decoder = {.max_rows = stream::kMaxWideRows + 16}, .target = "cuda"});
   engine::Engine engine(folder, {.decoder = {.max_requests = kRequests}, .target = "cuda"});
-  ASSERT_THAT(engine.regimes(), ElementsAre(1, 2, 8, 64, 96, 256, 512));
+  ASSERT_THAT(engine.regimes(), ElementsAre(1, 2, 8, 64, 96, 256, 512, 1024, 2048));
   std::vector<engine::Request> requests;
   for (size_t r = 0; r < kRequests; ++r) {
     engine::Request request{.max_new_tokens = r < 1    ? 80

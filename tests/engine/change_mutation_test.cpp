@@ -370,7 +370,7 @@ TEST(ChangeMutations, EveryMutantIsRefused) {
   ModelConfig config = config_read(MEGALITH_SOURCE_DIR "/models/shapes/Qwen3-8B");
   config.num_layers = 1;
   const DecoderOptions options{.max_requests = 64, .max_seq_len = 512, .target = "cuda:sm_90a"};
-  const Kernels kernels = kernels_of(config, options, {2, 8, 64, 256, 512}, 8);
+  const Kernels kernels = kernels_of(config, options, {2, 8, 64, 256, 512, 2048}, 8);
   campaign.run(kernels, "cuda", most);
   campaign.run_launches(kernels, "cuda");
   campaign.print();

@@ -110,12 +110,22 @@ TEST(Regimes, BesideALargeKernelAreThoseThatAreFaster) {
 
 TEST(Regimes, ForPromptsAreThoseOfMoreRows) {
   EXPECT_THAT(prompt_regimes(4, 512), ElementsAre(256, 512));
+  EXPECT_THAT(prompt_regimes(4, 2048), ElementsAre(256, 512, 1024, 2048));
   EXPECT_THAT(prompt_regimes(256, 512), ElementsAre(512));
+  EXPECT_THAT(prompt_regimes(600, 2048), ElementsAre(1024, 2048));
   EXPECT_THAT(prompt_regimes(48, 512, 8), ElementsAre(240, 496));  // beside which a draft model has 8 rows more
   EXPECT_THAT(prompt_regimes(256, 512, 17), ElementsAre(480));
   EXPECT_THAT(prompt_regimes(512, 512), IsEmpty());
   EXPECT_THAT(prompt_regimes(4, 128), ElementsAre(128));
   EXPECT_THAT(prompt_regimes(128, 128), IsEmpty());
+}
+
+TEST(Regimes, ForLongPromptsAreThoseOfSmallModels) {
+  for (const int64_t rows : {256, 512}) EXPECT_TRUE(suits_prompts(rows, kSmallModel + 1)) << rows;
+  EXPECT_FALSE(suits_prompts(1024, kSmallModel + 1));
+  EXPECT_TRUE(suits_prompts(1024, kSmallModel));
+  EXPECT_FALSE(suits_prompts(2048, kTinyModel + 1));
+  EXPECT_TRUE(suits_prompts(2048, kTinyModel));
 }
 
 // The kernels of `rows`, in the order in which they are left out; of those `named` none.
@@ -138,6 +148,9 @@ TEST(Regimes, AreLeftOutForFewerSequencesFirstAndForPromptsLast) {
   EXPECT_THAT(left_out({1, 2, 8, 256, 512}, 8), ElementsAre(2, 256, 1, 512))
       << "the smallest stays, where 8 is the base";
   EXPECT_THAT(left_out({1, 4, 512}, 4), ElementsAre(1, 512));
+  EXPECT_THAT(left_out({1, 2, 8, 64, 256, 512, 1024, 2048}, 64), ElementsAre(2048, 1024, 2, 1, 256, 8, 512));
+  EXPECT_THAT(left_out({1, 8, 512, 1024, 2048}, 8, {2048}), ElementsAre(1024, 512, 1));
+  EXPECT_THAT(left_out({1, 1024, 2048}, 1024), ElementsAre(2048, 1)) << "the base stays";
   EXPECT_THAT(left_out({4, 512}, 4), ElementsAre(512));
   EXPECT_THAT(left_out({4}, 4), IsEmpty());
   EXPECT_THAT(left_out({1, 8, 64, 256, 512}, 64, {1, 256}), ElementsAre(8, 512)) << "those that were named stay";
