@@ -76,11 +76,11 @@ class CudaMachine : public Machine {
     const runtime::CudaContextGuard context(program_.ordinal());
     ahead_.forget();  // the kernel behind the last ones has ended
     for (const std::string& state : changed) {
-      // Ahead of the kernel on its stream: whoever waits for a token would wait for each copy. But a cache lies otherwise there.
-      if (owner_.is_cache(state))
-        owner_.upload(state);
-      else
+      // Another kernel of the run has just ended, and whoever reads its tokens waits.
+      if (kind == RunKind::goes_on)
         send_by(ahead_, state, 0, owner_.bytes(state));
+      else
+        owner_.upload(state);
     }
     if (kind != RunKind::goes_on) {
       clock_offset_ = std::numeric_limits<int64_t>::max();

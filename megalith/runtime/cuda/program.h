@@ -38,8 +38,6 @@ class CudaProgram {
 
   /// Copies a tensor from or to the host's copy. Not while the kernel runs.
   void upload(const std::string& tensor);
-  /// Of keys or values, which need not lie as the host has them.
-  bool is_cache(const std::string& tensor) const { return caches_.contains(tensor); }
   void download(const std::string& tensor) const;
   /// Copies an activation of the last iteration to `to`, words without their epochs. All are whole only if the tasks
   /// were planned without reuse (jit::CompileOptions).
