@@ -86,7 +86,9 @@ void ModelOptions::declare(Arguments& arguments, const char* context, const char
   arguments.integer(
       "--prompt-rows", prompt_rows,
       "tokens of prompts worked on at a time, by a kernel of their own; 0: by the one that makes tokens (on "
-      "a GPU without -b 512, and 256 for what is left, or 128, by its shared memory, if memory has room; else 0)",
+      "a GPU without -b 512, and 256 for what is left, of small models 1024 and 2048 too, or 128, by its shared "
+      "memory, "
+      "if memory has room; else 0)",
       0, 4096);
   arguments.flag("--batch-invariant", batch_invariant,
                  "a sequence's tokens do not depend on what else is worked on; as --regimes 0 --prompt-rows 0");

@@ -61,8 +61,8 @@ std::vector<int64_t> smaller_regimes(int64_t max_rows, int64_t step_rows, int64_
 /// Rows of those that it has for more tokens, of prompts: each is faster than the larger ones for as many tokens as it holds, since
 /// what they have of work for more tokens is passed by. Matrices of a model of up to kSmallModel have too few rows for all
 /// workers to share 512 tokens: Qwen3-4B takes 1,024 of them on an H200 in 15.6 ms and in 18.7 by 512, Qwen3-0.6B 2,048 in 7.0 ms, in 9.0 by 1,024 and in 12.4 by 512;
-/// of more than kTinyModel 2,048 at once take as long as by 1,024, and 1,536 longer. Of a larger one 1,024 at once save 4 %, 768
-/// of them cost 8 %, and a sequence that makes a token beside them waits twice as long. A draft model has up to `more` rows beside
+/// of more than kTinyModel 2,048 at once take as long as by 1,024, and 1,536 longer. Of a larger one 1,024 at once save 4 %, and a
+/// sequence that makes a token beside them waits twice as long. A draft model has up to `more` rows beside
 /// those of an iteration (DecoderOptions::draft_model_rows()), and no more altogether than `most`.
 inline constexpr int64_t kTinyModel = int64_t{2} << 30;
 inline constexpr int64_t kPromptRows[] = {256, 512, 1024, 2048}, kPromptRowsOfAll = 512, kPromptRowsOfSmall = 1024;
