@@ -486,7 +486,8 @@ TEST(CudaCompile, DecodersAreFusedWhereWeightsHaveRoomBesideActivations) {
   EXPECT_TRUE(is_fused("storyteller", "cuda", 64));
   EXPECT_FALSE(is_fused("shapes/Qwen3-8B", "cuda:sm_86", 64));
   EXPECT_TRUE(is_fused("storyteller", "cuda", 512));
-  EXPECT_FALSE(is_fused("storyteller", "cuda", 513));
+  EXPECT_TRUE(is_fused("storyteller", "cuda", 2048));
+  EXPECT_FALSE(is_fused("storyteller", "cuda", 2049));
   EXPECT_FALSE(is_fused("storyteller", "cpu", 4));
 }
 

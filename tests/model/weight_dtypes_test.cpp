@@ -79,7 +79,7 @@ TEST(QuantizedWeights, OnAGpuWantAFusedDecoderAndRunsOf32) {
     } catch (const UserError& e) { return std::string(e.what()); }
   };
   EXPECT_EQ(error(256, 32), "");
-  EXPECT_NE(error(528, 32).find("with at most 512 tokens a step, not 528"), std::string::npos) << error(528, 32);
+  EXPECT_NE(error(2064, 32).find("with at most 2048 tokens a step, not 2064"), std::string::npos) << error(2064, 32);
   EXPECT_NE(error(4, 48).find("int8:48: want a multiple of 32 columns"), std::string::npos) << error(4, 48);
 }
 
