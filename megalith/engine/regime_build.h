@@ -46,10 +46,10 @@ struct RegimeSource {
 bool want_caches_in_rows(const ModelConfig& config, const DecoderOptions& options,
                          const std::vector<WantedRegime>& others);
 
-/// prompt_regimes() of a GPU beside the kernel of `options`: of as many rows as the largest that has bodies for attention. Of more than
-/// kPromptRowsWithoutTiles there are none where shared memory has no room for tiles of queries, as on an A100 of heads of 128
-/// values. Where that of fewer has none either attention is generated. More than kPromptRowsOfAll are for GPUs with much shared memory, on
-/// which they were measured.
+/// prompt_regimes() of a GPU beside the kernel of `options`: of as many rows as the largest that has bodies for attention. Of
+/// more than kPromptRowsWithoutTiles there are none where shared memory has no room for tiles of queries, as on an A100 of heads
+/// of 128 values. Where that of fewer has none either attention is generated. More than kPromptRowsOfAll are for GPUs with much
+/// shared memory, on which they were measured.
 inline constexpr int64_t kSharedBytesOfLongPrompts = 200 << 10;
 inline constexpr int64_t kPromptRowsWithoutTiles = 128;
 std::vector<int64_t> shared_prompt_regimes(const ModelConfig& config, const DecoderOptions& options);

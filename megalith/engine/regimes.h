@@ -58,12 +58,13 @@ class Regimes {
 inline constexpr int64_t kSmallModel = int64_t{10} << 30;
 std::vector<int64_t> smaller_regimes(int64_t max_rows, int64_t step_rows, int64_t weight_bytes);
 
-/// Rows of those that it has for more tokens, of prompts: each is faster than the larger ones for as many tokens as it holds, since
-/// what they have of work for more tokens is passed by. Matrices of a model of up to kSmallModel have too few rows for all
-/// workers to share 512 tokens: Qwen3-4B takes 1,024 of them on an H200 in 15.6 ms and in 18.7 by 512, Qwen3-0.6B 2,048 in 7.0 ms, in 9.0 by 1,024 and in 12.4 by 512;
-/// of more than kTinyModel 2,048 at once take as long as by 1,024, and 1,536 longer. Of a larger one 1,024 at once save 4 %, and a
-/// sequence that makes a token beside them waits twice as long. A draft model has up to `more` rows beside
-/// those of an iteration (DecoderOptions::draft_model_rows()), and no more altogether than `most`.
+/// Rows of those that it has for more tokens, of prompts: each is faster than the larger ones for as many tokens as it holds,
+/// since what they have of work for more tokens is passed by. Matrices of a model of up to kSmallModel have too few rows for
+/// all workers to share 512 tokens: on an H200 Qwen3-4B takes 1,024 of them in 15.6 ms and in 18.7 by 512, Qwen3-0.6B 2,048 in
+/// 7.0 ms, in 9.0 by 1,024 and in 12.4 by 512. Of more than kTinyModel 2,048 at once take as long as by 1,024, and 1,536 longer.
+/// Of more than kSmallModel 1,024 at once save 4 %, and a sequence that makes a token beside them waits twice as long. A draft
+/// model has up to `more` rows beside those of an iteration (DecoderOptions::draft_model_rows()), and no more altogether than
+/// `most`.
 inline constexpr int64_t kTinyModel = int64_t{2} << 30;
 inline constexpr int64_t kPromptRows[] = {256, 512, 1024, 2048}, kPromptRowsOfAll = 512, kPromptRowsOfSmall = 1024;
 std::vector<int64_t> prompt_regimes(int64_t max_rows, int64_t most, int64_t more = 0);
@@ -75,11 +76,11 @@ constexpr bool suits_prompts(int64_t rows, int64_t weight_bytes) {
 }
 
 /// Of kernels that do not fit into memory together the one to do without first, or none: `base` holds every sequence and
-/// stays, as do those that are `named`, one flag for each of the kernels of `rows`. First those for prompts of more than kPromptRowsOfAll,
-/// whose activations take the most. Then those for fewer sequences but one, of which the
-/// largest goes first: the one for kFewSequences stays, which takes 5 % longer for one sequence than one of its own, or if it is not
-/// there the smallest. Then of those for prompts all but the largest, which save a third of a short prompt's time; then that one for
-/// few, which saves a tenth of a pass and more; last the one for prompts, which saves half of a prompt's time or more.
+/// stays, as do those that are `named`, one flag for each of the kernels of `rows`. First those for prompts of more than
+/// kPromptRowsOfAll, whose activations take the most. Then those for fewer sequences but one, of which the largest goes first:
+/// the one for kFewSequences stays, which takes 5 % longer for one sequence than one of its own, or if it is not there the
+/// smallest. Then of those for prompts all but the largest, which save a third of a short prompt's time; then that one for few,
+/// which saves a tenth of a pass and more; last the one for prompts, which saves half of a prompt's time or more.
 inline constexpr int64_t kFewSequences = 8;
 std::optional<size_t> regime_to_leave_out(const std::vector<int64_t>& rows, const std::vector<bool>& named,
                                           size_t base);
