@@ -70,11 +70,9 @@ DecoderOptions DecoderOptions::resolved(const ModelConfig& config) const {
   MEGALITH_CHECK(r.draft_match >= 1 && r.draft_match <= batch::kLongestMatch, "--draft-match is {}, want 1 to {}",
                  r.draft_match, batch::kLongestMatch);
   const int64_t rows_of_drafts = r.draft_tokens > 0 ? std::min(kDraftRows, r.max_requests * (1 + r.draft_tokens)) : 0;
+  const bool in_tiles = amx_is_usable() && machine::chosen_products() == machine::Products::amx;
   if (r.max_rows == 0)
-    r.max_rows = std::max({r.max_requests, rows_of_drafts,
-                           gpu               ? kRowsOnGpu
-                           : amx_is_usable() ? kRowsInTiles
-                                             : kRowsOnCpu});
+    r.max_rows = std::max({r.max_requests, rows_of_drafts, gpu ? kRowsOnGpu : in_tiles ? kRowsInTiles : kRowsOnCpu});
   r.max_rows = optimize::whole_rows(r.target, r.max_rows);
   if (r.draft_rows == 0) r.draft_rows = std::min(rows_of_drafts, r.max_rows);
   // As transformers does that loads a model in its dtype. Matrices stay what they are.

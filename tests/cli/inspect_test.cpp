@@ -14,6 +14,7 @@ namespace megalith::test {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -66,7 +67,8 @@ TEST(Inspect, OverviewTellsTheModel) {
 TEST(Inspect, Graph) {
   const CommandResult text = inspect({"--stage", "graph"});
   ASSERT_EQ(text.code, 0) << text.err;
-  EXPECT_THAT(text.out, AllOf(HasSubstr("rmsnorm_linear"), HasSubstr("f32[rows<=192, 256]"), HasSubstr("advance")));
+  EXPECT_THAT(text.out, AllOf(HasSubstr("rmsnorm_linear"), HasSubstr("advance")));
+  EXPECT_THAT(text.out, ContainsRegex("f32\\[rows<=(192|512), 256\\]")) << "512 where there is AMX";
   const auto json = nlohmann::json::parse(inspect({"--stage", "graph", "--json"}).out);
   EXPECT_EQ(json.at("nodes").front().at("operator"), "embedding");
   EXPECT_THAT(inspect({"--stage", "graph", "--dot"}).out, AllOf(StartsWith("digraph "), HasSubstr("n0 -> n")));

@@ -11,6 +11,7 @@ ln -s "$source/models" "$work/models"
 ln -s "$source/examples" "$work/examples"
 mkdir "$work/bin" && ln -s "$command" "$work/bin/megalith"
 export PATH="$work/bin:$PATH" EDITOR=true
+export MEGALITH_PRODUCTS=f32  # what the pages show: with AMX more tokens are worked on at a time, and more lies in bf16
 cd "$work" || exit 1
 
 # The first line of the file $1 that the file $2 has not, or not behind those before it.
