@@ -66,13 +66,14 @@ std::vector<int64_t> smaller_regimes(int64_t max_rows, int64_t step_rows, int64_
 /// model has up to `more` rows beside those of an iteration (DecoderOptions::draft_model_rows()), and no more altogether than
 /// `most`.
 inline constexpr int64_t kTinyModel = int64_t{2} << 30;
-inline constexpr int64_t kPromptRows[] = {256, 512, 1024, 2048}, kPromptRowsOfAll = 512, kPromptRowsOfSmall = 1024;
+inline constexpr int64_t kPromptRows[] = {256, 512, 1024, 2048}, kPromptRowsOfAll = 512, kPromptRowsOfSmall = 1024,
+                         kPromptRowsOfTiny = 2048;
 std::vector<int64_t> prompt_regimes(int64_t max_rows, int64_t most, int64_t more = 0);
 /// Whether a model of so many bytes of weights is better off with a chosen kernel for prompts of so many rows.
 constexpr bool suits_prompts(int64_t rows, int64_t weight_bytes) {
   return rows <= (weight_bytes > kSmallModel  ? kPromptRowsOfAll
                   : weight_bytes > kTinyModel ? kPromptRowsOfSmall
-                                              : kPromptRows[3]);
+                                              : kPromptRowsOfTiny);
 }
 
 /// Of kernels that do not fit into memory together the one to do without first, or none: `base` holds every sequence and
